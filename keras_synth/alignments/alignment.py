@@ -1,0 +1,98 @@
+"""What every alignment layer has in common."""
+
+import keras
+
+
+class Alignment(keras.layers.Layer):
+    """Base class of the layers that make the alignment logits `B` of attention.
+
+    An alignment knows nothing of values, masks or softmax: it turns a query of shape `(batch, T, D)`
+    into logits for `S` columns. Logits that depend on the input have shape `(batch, H, T, S)`; all
+    others have no batch axis, `(H, T, S)`, so that whoever uses them computes them once for a batch.
+
+    To write a new alignment, override `build` and `call`, and `depends_on_input` if it is `False`. An
+    alignment that compares tokens with each other also overrides `project_key` and `init_cache`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    #: Whether the logits depend on the query, and so have a batch axis.
+    depends_on_input = True
+    #: Whether queries and keys may be two different sequences. Synthesized logits have no keys:
+    #: their columns are positions of the query's own sequence.
+    supports_cross_attention = False
+    #: The longest sequence that the alignment can take, `None` if it takes any.
+    max_length = None
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = positive_int(self, "num_heads", num_heads)
+
+    def build(self, query_shape, key_shape=None):
+        """Creates the weights.
+
+        Args:
+            query_shape: Shape of the query, `(batch, T, D)`.
+            key_shape: Shape of the key, `(batch, S, D)`. Defaults to `query_shape`.
+        """
+
+    def project_key(self, key):
+        """What the logits need of the key side, computed once for a key and kept in a cache.
+
+        Args:
+            key: Tensor of shape `(batch, S, D)`.
+
+        Returns:
+            A tensor, or nested tensors, of shape `(batch, S, ...)`; `()` where keys are not used.
+        """
+        return ()
+
+    def init_cache(self, batch_size, length):
+        """Zeros in the structure of `project_key`, for `length` positions."""
+        return ()
+
+    def call(self, query, keys=None, start_index=0, key_length=None):
+        """Computes the logits of the query's rows.
+
+        Args:
+            query: Tensor of shape `(batch, T, D)`.
+            keys: The result of `project_key`. Defaults to that of `query`.
+            start_index: int or int tensor. The position of the first query, when the query is a
+                part of a longer sequence, as in decoding with a cache.
+            key_length: int or int tensor. The number of columns, `S`. Defaults to `T`.
+
+        Returns:
+            Logits of shape `(batch, H, T, S)`, or `(H, T, S)` if `depends_on_input` is `False`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement `call`.")
+
+    def compute_mask(self, inputs, previous_mask):
+        return None  # logits are no sequence of tokens
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+    def _lengths(self, query, key_length):
+        """`(T, S)`, checked against `max_length` as far as they are known."""
+        query_length = keras.ops.shape(query)[1]
+        key_length = query_length if key_length is None else key_length
+        for length in (query_length, key_length):
+            if self.max_length is not None and isinstance(length, int) and length > self.max_length:
+                raise ValueError(
+                    f"{type(self).__name__} '{self.name}' takes sequences of at most "
+                    f"max_length={self.max_length} tokens. Received: a sequence of length {length}."
+                )
+        return query_length, key_length
+
+
+def positive_int(layer, name, value):
+    """Returns `value` as it is, or raises if it is not a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError(
+            f"`{name}` of {type(layer).__name__} '{layer.name}' must be a positive integer. "
+            f"Received: {name}={value!r}"
+        )
+    return value

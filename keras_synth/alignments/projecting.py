@@ -1,0 +1,110 @@
+"""Layers that own dense projections."""
+
+import keras
+
+from keras_synth.alignments.initializers import PerHeadInitializer, ProjectionInitializer, fork
+
+_GETTERS = {
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+
+#: The constructor arguments of `Projecting`, for layers that hand them on to a sublayer.
+PROJECTION_ARGUMENTS = (
+    "use_bias",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+)
+
+
+class Projecting(keras.layers.Layer):
+    """Mixin: the arguments of `keras.layers.Dense` for all the projections of one layer.
+
+    Args:
+        use_bias: bool. Whether the projections have biases. Defaults to `True`.
+        kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`, with the fans of
+            the matrix that a kernel acts as.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
+        kernel_regularizer: Regularizer of the kernels. Defaults to `None`.
+        bias_regularizer: Regularizer of the biases. Defaults to `None`.
+        kernel_constraint: Constraint of the kernels. Defaults to `None`.
+        bias_constraint: Constraint of the biases. Defaults to `None`.
+        **kwargs: Keyword arguments of the next class.
+    """
+
+    def __init__(
+        self,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+
+    def projection(self, equation, output_shape, name):
+        """A dense layer for an einsum `equation` such as `"btd,dhk->bthk"`.
+
+        The equation's input starts with the axes `b` and `t`, which the kernel does not have.
+        """
+        inputs, _, outputs = equation.replace("->", ",").split(",")
+        dense = keras.layers.EinsumDense(
+            equation,
+            output_shape=(None, *output_shape),
+            bias_axes=outputs[2:] if self.use_bias else None,
+            kernel_initializer=ProjectionInitializer(
+                fork(self.kernel_initializer, name), input_rank=len(inputs) - 2
+            ),
+            bias_initializer=fork(self.bias_initializer, name),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            bias_constraint=self.bias_constraint,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.supports_masking = True  # it keeps the tokens where they are
+        return dense
+
+    def add_head_weights(self, name, shape):
+        """A kernel `(H, inputs, outputs)` and its bias `(H, 1, outputs)`, or `None`, for each head."""
+        kernel = self.add_weight(
+            name=f"{name}_kernel",
+            shape=shape,
+            initializer=PerHeadInitializer(fork(self.kernel_initializer, name)),
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+        )
+        bias = None
+        if self.use_bias:
+            bias = self.add_weight(
+                name=f"{name}_bias",
+                shape=(shape[0], 1, shape[2]),
+                initializer=fork(self.bias_initializer, name),
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+            )
+        return kernel, bias
+
+    def get_config(self):
+        config = super().get_config()
+        for name in PROJECTION_ARGUMENTS:
+            value = getattr(self, name)
+            getter = _GETTERS.get(name.split("_")[-1])
+            config[name] = getter.serialize(value) if getter and value is not None else value
+        return config

@@ -1,0 +1,163 @@
+"""Alignments that are tables of weights: they do not look at the input."""
+
+import keras
+from keras import ops
+
+from keras_synth.alignments.alignment import Alignment, positive_int
+from keras_synth.alignments.initializers import PerHeadInitializer, fork
+
+
+class TableAlignment(Alignment):
+    """Base class of the alignments whose logits are made of weights alone.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        max_length: int. The longest sequence, `N`.
+        trainable_alignment: bool. Whether the tables are trained. Fixed tables are saved too.
+        alignment_initializer: Initializer of the tables, applied to each head by itself. Defaults to
+            what `default_initializer` returns.
+        alignment_regularizer: Regularizer of the tables. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    depends_on_input = False
+
+    def __init__(
+        self,
+        num_heads,
+        max_length,
+        trainable_alignment=True,
+        alignment_initializer=None,
+        alignment_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, **kwargs)
+        self.max_length = positive_int(self, "max_length", max_length)
+        self.trainable_alignment = trainable_alignment
+        self.alignment_initializer = keras.initializers.get(alignment_initializer)
+        self.alignment_regularizer = keras.regularizers.get(alignment_regularizer)
+
+    def default_initializer(self):
+        """The initializer of one head's table that is used where the user gives none."""
+        raise NotImplementedError
+
+    def add_table(self, name, columns):
+        """A `(H, N, columns)` table. It stays in float32 under mixed precision, as softmax does."""
+        initializer = self.alignment_initializer or self.default_initializer()
+        return self.add_weight(
+            name=name,
+            shape=(self.num_heads, self.max_length, columns),
+            initializer=PerHeadInitializer(fork(initializer, name)),
+            regularizer=self.alignment_regularizer if self.trainable_alignment else None,
+            trainable=self.trainable_alignment,
+            autocast=False,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "trainable_alignment": self.trainable_alignment,
+            "alignment_initializer": keras.initializers.serialize(self.alignment_initializer),
+            "alignment_regularizer": keras.regularizers.serialize(self.alignment_regularizer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class RandomAlignment(TableAlignment):
+    """The random synthesizer: one table of logits a head, trained or fixed.
+
+    `B = R`, with `R` of shape `(H, N, N)`, cut to the length of the sequence. Section 3.1.2 of
+    [Tay et al., 2021](https://arxiv.org/abs/2005.00743). `H N^2` parameters, none of them trained if
+    `trainable_alignment` is `False`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        max_length: int. The longest sequence, `N`.
+        trainable_alignment: bool. Whether the table is trained. Defaults to `True`.
+        alignment_initializer: Initializer of each head's `(N, N)` table. Defaults to a normal
+            distribution with standard deviation 1.
+        alignment_regularizer: Regularizer of the table. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> alignment = RandomAlignment(num_heads=2, max_length=16)
+    >>> alignment(np.zeros((3, 5, 8))).shape
+    TensorShape([2, 5, 5])
+    """
+
+    def default_initializer(self):
+        return keras.initializers.RandomNormal(stddev=1.0)
+
+    def build(self, query_shape, key_shape=None):
+        self.table = self.add_table("table", self.max_length)
+
+    def call(self, query, keys=None, start_index=0, key_length=None):
+        rows, columns = self._lengths(query, key_length)
+        return ops.slice(self.table, (0, start_index, 0), (self.num_heads, rows, columns))
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class FactorizedRandomAlignment(TableAlignment):
+    """The factorized random synthesizer: a table of low rank a head, trained or fixed.
+
+    `B = R1 R2^T`, with `R1` and `R2` of shape `(H, N, rank)`, cut to the length of the sequence.
+    Section 3.1.3 of [Tay et al., 2021](https://arxiv.org/abs/2005.00743). `2 H N rank` parameters.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        max_length: int. The longest sequence, `N`.
+        rank: int. The number of columns of a factor, `k` in the paper. Defaults to `8`.
+        trainable_alignment: bool. Whether the factors are trained. Defaults to `True`.
+        alignment_initializer: Initializer of each head's `(N, rank)` factors, which get numbers of
+            their own. Defaults to a normal distribution with standard deviation `rank ** -0.25`, so
+            that the logits have standard deviation 1.
+        alignment_regularizer: Regularizer of the factors. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> alignment = FactorizedRandomAlignment(num_heads=2, max_length=16, rank=4)
+    >>> alignment(np.zeros((3, 5, 8))).shape
+    TensorShape([2, 5, 5])
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        max_length,
+        rank=8,
+        trainable_alignment=True,
+        alignment_initializer=None,
+        alignment_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            max_length,
+            trainable_alignment,
+            alignment_initializer,
+            alignment_regularizer,
+            **kwargs,
+        )
+        self.rank = positive_int(self, "rank", rank)
+
+    def default_initializer(self):
+        return keras.initializers.RandomNormal(stddev=self.rank**-0.25)
+
+    def build(self, query_shape, key_shape=None):
+        self.query_factor = self.add_table("query_factor", self.rank)
+        self.key_factor = self.add_table("key_factor", self.rank)
+
+    def call(self, query, keys=None, start_index=0, key_length=None):
+        rows, columns = self._lengths(query, key_length)
+        size = (self.num_heads, rows, self.rank)
+        query_factor = ops.slice(self.query_factor, (0, start_index, 0), size)
+        key_factor = ops.slice(self.key_factor, (0, 0, 0), (self.num_heads, columns, self.rank))
+        return ops.matmul(query_factor, ops.transpose(key_factor, (0, 2, 1)))
+
+    def get_config(self):
+        return {**super().get_config(), "rank": self.rank}

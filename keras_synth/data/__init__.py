@@ -1,0 +1,15 @@
+"""Text to batches: pairs of texts, a tokenizer for them, and batches with little padding."""
+
+from keras_synth.data.batches import token_batches
+from keras_synth.data.dates import date_pairs
+from keras_synth.data.pairs import Pairs, load_pairs
+from keras_synth.data.tokenizer import SynthesizerTokenizer, train_tokenizer
+
+__all__ = [
+    "Pairs",
+    "SynthesizerTokenizer",
+    "date_pairs",
+    "load_pairs",
+    "token_batches",
+    "train_tokenizer",
+]

@@ -1,0 +1,24 @@
+"""What is done with alignments: attention layers, and the blocks of a Transformer built on them."""
+
+from keras_synth.layers.blocks import SynthesizerDecoder, SynthesizerEncoder
+from keras_synth.layers.named import (
+    DenseSynthesizer,
+    DotProductAttention,
+    FactorizedDenseSynthesizer,
+    FactorizedRandomSynthesizer,
+    MixtureSynthesizer,
+    RandomSynthesizer,
+)
+from keras_synth.layers.synthetic_attention import SyntheticAttention
+
+__all__ = [
+    "DenseSynthesizer",
+    "DotProductAttention",
+    "FactorizedDenseSynthesizer",
+    "FactorizedRandomSynthesizer",
+    "MixtureSynthesizer",
+    "RandomSynthesizer",
+    "SyntheticAttention",
+    "SynthesizerDecoder",
+    "SynthesizerEncoder",
+]

@@ -1,0 +1,238 @@
+"""Attention layers with one alignment each: what `SyntheticAttention` does, under the paper's names."""
+
+import keras
+
+from keras_synth import alignments
+from keras_synth.alignments import MixtureAlignment, get
+from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
+from keras_synth.layers.synthetic_attention import SyntheticAttention
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class RandomSynthesizer(SyntheticAttention):
+    """Attention with a table of logits, trained or fixed: `Y = softmax(R) G(X)`.
+
+    The random synthesizer, and with `trainable_alignment=False` the fixed random synthesizer, of
+    [Tay et al., 2021](https://arxiv.org/abs/2005.00743). See `keras_synth.alignments.RandomAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head.
+        max_length: int. The longest sequence, `N`.
+        trainable_alignment: bool. Whether the table is trained. Defaults to `True`.
+        alignment_initializer: Initializer of the table. Defaults to `None`, the alignment's own.
+        alignment_regularizer: Regularizer of the table. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> RandomSynthesizer(num_heads=2, key_dim=4, max_length=16)(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = (
+        "max_length",
+        "trainable_alignment",
+        "alignment_initializer",
+        "alignment_regularizer",
+    )
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        max_length,
+        trainable_alignment=True,
+        alignment_initializer=None,
+        alignment_regularizer=None,
+        **kwargs,
+    ):
+        alignment = alignments.RandomAlignment(
+            num_heads,
+            max_length,
+            trainable_alignment,
+            alignment_initializer,
+            alignment_regularizer,
+            dtype=kwargs.get("dtype"),
+        )
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class FactorizedRandomSynthesizer(SyntheticAttention):
+    """Attention with a low-rank table of logits: `Y = softmax(R1 R2^T) G(X)`.
+
+    The factorized random synthesizer of [Tay et al., 2021](https://arxiv.org/abs/2005.00743). See
+    `keras_synth.alignments.FactorizedRandomAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head.
+        max_length: int. The longest sequence, `N`.
+        rank: int. The number of columns of a factor, `k` in the paper. Defaults to `8`.
+        trainable_alignment: bool. Whether the factors are trained. Defaults to `True`.
+        alignment_initializer: Initializer of the factors. Defaults to `None`, the alignment's own.
+        alignment_regularizer: Regularizer of the factors. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> FactorizedRandomSynthesizer(2, 4, max_length=16, rank=3)(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = (
+        "max_length",
+        "rank",
+        "trainable_alignment",
+        "alignment_initializer",
+        "alignment_regularizer",
+    )
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        max_length,
+        rank=8,
+        trainable_alignment=True,
+        alignment_initializer=None,
+        alignment_regularizer=None,
+        **kwargs,
+    ):
+        alignment = alignments.FactorizedRandomAlignment(
+            num_heads,
+            max_length,
+            rank,
+            trainable_alignment,
+            alignment_initializer,
+            alignment_regularizer,
+            dtype=kwargs.get("dtype"),
+        )
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class DenseSynthesizer(SyntheticAttention):
+    """Attention whose logits each token predicts: `Y = softmax(W2 relu(W1 X + b1) + b2) G(X)`.
+
+    The dense synthesizer of [Tay et al., 2021](https://arxiv.org/abs/2005.00743). See
+    `keras_synth.alignments.DenseAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head, also of the hidden layer.
+        max_length: int. The longest sequence, `N`.
+        activation: Activation of the hidden layer. Defaults to `"relu"`.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> DenseSynthesizer(num_heads=2, key_dim=4, max_length=16)(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = ("max_length", "activation")
+
+    def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
+        alignment = alignments.DenseAlignment(
+            num_heads, key_dim, max_length, activation, **_shared(kwargs)
+        )
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class FactorizedDenseSynthesizer(SyntheticAttention):
+    """Attention whose logits each token predicts as two short factors, one tiled, one repeated.
+
+    The factorized dense synthesizer of [Tay et al., 2021](https://arxiv.org/abs/2005.00743). See
+    `keras_synth.alignments.FactorizedDenseAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head, also of the hidden layer.
+        max_length: int. The longest sequence, `N`.
+        factors: A pair of ints whose product is `max_length`. Defaults to the squarest one.
+        activation: Activation of the hidden layer. Defaults to `"relu"`.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> FactorizedDenseSynthesizer(2, 4, max_length=16, factors=(2, 8))(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = ("max_length", "factors", "activation")
+
+    def __init__(self, num_heads, key_dim, max_length, factors=None, activation="relu", **kwargs):
+        alignment = alignments.FactorizedDenseAlignment(
+            num_heads, key_dim, max_length, factors, activation, **_shared(kwargs)
+        )
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class DotProductAttention(SyntheticAttention):
+    """Scaled dot-product attention: `Y = softmax(Q K^T / sqrt(key_dim)) G(X)`.
+
+    What `keras.layers.MultiHeadAttention` computes, for comparisons and for cross-attention. See
+    `keras_synth.alignments.DotProductAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> DotProductAttention(num_heads=2, key_dim=4)(np.ones((3, 5, 8)), np.ones((3, 7, 6))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = ()
+
+    def __init__(self, num_heads, key_dim, **kwargs):
+        alignment = alignments.DotProductAlignment(num_heads, key_dim, **_shared(kwargs))
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class MixtureSynthesizer(SyntheticAttention):
+    """Attention with a learned mixture of alignments: `Y = softmax(sum_i alpha_i B_i) G(X)`.
+
+    The mixtures of [Tay et al., 2021](https://arxiv.org/abs/2005.00743), such as random + vanilla. See
+    `keras_synth.alignments.MixtureAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head.
+        alignments: A list of at least two alignments: layers, serialized configs or names.
+        max_length: int. The longest sequence, for alignments given by a name that needs it.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = MixtureSynthesizer(2, 4, alignments=["random", "dot_product"], max_length=16)
+    >>> layer(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = ("alignments",)
+
+    def __init__(self, num_heads, key_dim, alignments, max_length=None, **kwargs):
+        parts = [
+            get(part, num_heads, key_dim, max_length, **_shared(kwargs)) for part in alignments
+        ]
+        mixture = MixtureAlignment(parts, dtype=kwargs.get("dtype"))
+        super().__init__(num_heads, key_dim, mixture, **kwargs)
+
+
+def _shared(kwargs):
+    """Those arguments of an attention layer that its alignment's projections share."""
+    return {name: kwargs[name] for name in (*PROJECTION_ARGUMENTS, "dtype") if name in kwargs}
