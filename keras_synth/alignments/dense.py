@@ -27,9 +27,7 @@ class TokenAlignment(Projecting, Alignment):
         self.activation = keras.activations.get(activation)
 
     def build(self, query_shape, key_shape=None):
-        self.hidden_dense = self.projection(
-            "btd,dhk->bthk", (self.num_heads, self.key_dim), "hidden"
-        )
+        self.hidden_dense = self.projection("btd,dhk->bthk", (self.num_heads, self.key_dim), "hidden")
         self.hidden_dense.build(query_shape)
 
     def hidden(self, query):

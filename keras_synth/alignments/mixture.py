@@ -61,9 +61,7 @@ class MixtureAlignment(Alignment):
 
     @property
     def max_length(self):
-        return min(
-            (p.max_length for p in self.alignments if p.max_length is not None), default=None
-        )
+        return min((p.max_length for p in self.alignments if p.max_length is not None), default=None)
 
     def build(self, query_shape, key_shape=None):
         for part in self.alignments:

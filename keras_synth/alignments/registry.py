@@ -18,9 +18,7 @@ _ALIGNMENTS = {
     "factorized_random": lambda heads, dim, length, layer, dense: FactorizedRandomAlignment(
         heads, length, **layer
     ),
-    "dense": lambda heads, dim, length, layer, dense: DenseAlignment(
-        heads, dim, length, **layer, **dense
-    ),
+    "dense": lambda heads, dim, length, layer, dense: DenseAlignment(heads, dim, length, **layer, **dense),
     "factorized_dense": lambda heads, dim, length, layer, dense: FactorizedDenseAlignment(
         heads, dim, length, **layer, **dense
     ),
@@ -83,9 +81,7 @@ def get(
             f"Received: {identifier!r}"
         )
     if max_length is None and set(names) != {"dot_product"}:
-        raise ValueError(
-            f"The alignment {identifier!r} needs `max_length`. Received: max_length=None"
-        )
+        raise ValueError(f"The alignment {identifier!r} needs `max_length`. Received: max_length=None")
     parts = [
         _ALIGNMENTS[name](num_heads, key_dim, max_length, {"dtype": dtype}, projection_arguments)
         for name in names

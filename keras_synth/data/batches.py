@@ -71,9 +71,7 @@ def token_batches(
         .map(_cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
         .cache()
     )
-    limits = _bucket_limits(
-        max(preprocessor.encoder_sequence_length, preprocessor.decoder_sequence_length)
-    )
+    limits = _bucket_limits(max(preprocessor.encoder_sequence_length, preprocessor.decoder_sequence_length))
     sizes = [batch_size or max(batch_tokens // limit, 1) for limit in limits]
     # This also fills the cache.
     lengths = np.concatenate([*tokens.map(_length).batch(TOKENIZED_AT_ONCE).as_numpy_iterator()])

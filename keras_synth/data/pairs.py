@@ -61,8 +61,7 @@ def load_pairs(spec: str, source: str = "en", target: str = "de") -> Pairs:
     """
     if source == target:
         raise ValueError(
-            "`source` and `target` must be two languages. "
-            f"Received: source={source!r}, target={target!r}"
+            f"`source` and `target` must be two languages. Received: source={source!r}, target={target!r}"
         )
     if spec == "dates":
         splits = date_pairs()
@@ -78,9 +77,7 @@ def _dataset(sources: Iterable[str], targets: Iterable[str]) -> tf.data.Dataset:
     )
 
 
-def _choose_splits(
-    found: Iterable[str], where: str, load: Callable[[str], tf.data.Dataset]
-) -> Pairs:
+def _choose_splits(found: Iterable[str], where: str, load: Callable[[str], tf.data.Dataset]) -> Pairs:
     """Loads the splits of a data set that serve for training, validation and testing."""
     found = sorted(found)
     validation = next((split for split in VALIDATION_SPLITS if split in found), None)
@@ -190,8 +187,7 @@ def _read_lines(path: pathlib.Path) -> list[str]:
         words = len(line.split())
         if words > MAX_WORDS:
             raise ValueError(
-                f"The file {path} has {words} words in line {number}; "
-                f"at most {MAX_WORDS} are allowed"
+                f"The file {path} has {words} words in line {number}; at most {MAX_WORDS} are allowed"
             )
         lines.append(line)
     return lines

@@ -105,9 +105,7 @@ def _shifted_exp(logits, mask):
     """
     allowed = logits if mask is None else ops.where(mask, logits, -3e38)
     highest = ops.max(allowed, axis=-1, keepdims=True)
-    lowest = ops.min(
-        logits if mask is None else ops.where(mask, logits, highest), -1, keepdims=True
-    )
+    lowest = ops.min(logits if mask is None else ops.where(mask, logits, highest), -1, keepdims=True)
     raised = ops.clip(highest - lowest - _SAFE_RANGE, 0.0, _MAX_SHIFT)
     weights = ops.exp(allowed - ops.stop_gradient(highest - raised))
     return weights if mask is None else ops.where(mask, weights, 0.0)

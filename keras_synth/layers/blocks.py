@@ -254,9 +254,7 @@ class SynthesizerDecoder(SynthesizerBlock):
         self.self_attention_residual.build(shape)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
-            self.cross_attention = self._attention_layer(
-                DotProductAttention, shape[-1], "cross_attention"
-            )
+            self.cross_attention = self._attention_layer(DotProductAttention, shape[-1], "cross_attention")
             self.cross_attention.build(shape, encoder_sequence_shape)
             self.cross_attention_residual = self._residual("cross_attention_residual")
             self.cross_attention_residual.build(shape)

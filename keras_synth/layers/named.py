@@ -138,9 +138,7 @@ class DenseSynthesizer(SyntheticAttention):
     alignment_arguments = ("max_length", "activation")
 
     def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
-        alignment = alignments.DenseAlignment(
-            num_heads, key_dim, max_length, activation, **_shared(kwargs)
-        )
+        alignment = alignments.DenseAlignment(num_heads, key_dim, max_length, activation, **_shared(kwargs))
         super().__init__(num_heads, key_dim, alignment, **kwargs)
 
 
@@ -226,9 +224,7 @@ class MixtureSynthesizer(SyntheticAttention):
     alignment_arguments = ("alignments",)
 
     def __init__(self, num_heads, key_dim, alignments, max_length=None, **kwargs):
-        parts = [
-            get(part, num_heads, key_dim, max_length, **_shared(kwargs)) for part in alignments
-        ]
+        parts = [get(part, num_heads, key_dim, max_length, **_shared(kwargs)) for part in alignments]
         mixture = MixtureAlignment(parts, dtype=kwargs.get("dtype"))
         super().__init__(num_heads, key_dim, mixture, **kwargs)
 

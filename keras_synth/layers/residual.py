@@ -51,9 +51,7 @@ class FeedForward(keras.layers.Layer):
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
-    def __init__(
-        self, intermediate_dim, activation, kernel_initializer, bias_initializer, **kwargs
-    ):
+    def __init__(self, intermediate_dim, activation, kernel_initializer, bias_initializer, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.intermediate_dim = intermediate_dim

@@ -97,9 +97,7 @@ class SyntheticAttention(Projecting):
         self.supports_masking = True
         self.num_heads = positive_int(self, "num_heads", num_heads)
         self.key_dim = positive_int(self, "key_dim", key_dim)
-        self.value_dim = (
-            key_dim if value_dim is None else positive_int(self, "value_dim", value_dim)
-        )
+        self.value_dim = key_dim if value_dim is None else positive_int(self, "value_dim", value_dim)
         if not 0 <= dropout < 1:
             raise ValueError(
                 f"`dropout` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "
@@ -128,9 +126,7 @@ class SyntheticAttention(Projecting):
         self.value_dense.build(value_shape)
         output_shape = self._output_shape or (query_shape[-1],)
         axes = "defg"[: len(output_shape)]
-        self.output_dense = self.projection(
-            f"bthv,hv{axes}->bt{axes}", output_shape, "attention_output"
-        )
+        self.output_dense = self.projection(f"bthv,hv{axes}->bt{axes}", output_shape, "attention_output")
         self.output_dense.build((None, None, *heads))
 
     def init_cache(self, batch_size, length):

@@ -129,9 +129,7 @@ class SynthesizerEncoderDecoderBackbone(keras_hub.models.Backbone):
         def final_norm(name):
             if not normalize_first:
                 return keras.layers.Identity(dtype=dtype, name=name)
-            return keras.layers.LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=dtype, name=name
-            )
+            return keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=name)
 
         self.encoder_layers = blocks(SynthesizerEncoder, "encoder", encoder_specs)
         self.encoder_norm = final_norm("encoder_norm")
@@ -202,9 +200,7 @@ class SynthesizerEncoderDecoderBackbone(keras_hub.models.Backbone):
 
     def init_cache(self, batch_size, length, encoder_length):
         """Empty caches of all decoder blocks, as `decode` takes them."""
-        return [
-            layer.init_cache(batch_size, length, encoder_length) for layer in self.decoder_layers
-        ]
+        return [layer.init_cache(batch_size, length, encoder_length) for layer in self.decoder_layers]
 
     def decode(self, token_ids, encoder_padding_mask, cache, index, encoder_output=None):
         """Decodes a part of a sequence with caches.

@@ -25,9 +25,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak, warmup_steps):
         if warmup_steps < 1:
-            raise ValueError(
-                f"`warmup_steps` must be at least 1. Received: warmup_steps={warmup_steps}"
-            )
+            raise ValueError(f"`warmup_steps` must be at least 1. Received: warmup_steps={warmup_steps}")
         self.peak = peak
         self.warmup_steps = warmup_steps
 

@@ -135,9 +135,7 @@ def test_not_utf8(folder):
     assert "train.de must be UTF-8 text, but line 2 is not" in message
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-12], lambda data: b"no gzip", lambda _: b""]
-)
+@pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda data: b"no gzip", lambda _: b""])
 def test_damaged_gzip(folder, damage):
     (folder / "val.de").unlink()
     (folder / "val.de.gz").write_bytes(damage(gzip.compress(b"ein Hund\n")))
