@@ -1,21 +1,37 @@
 """How the alignment logits are made: one layer for each row of the paper's Table 1."""
 
 from keras_synth.alignments.alignment import Alignment
+from keras_synth.alignments.appendix import (
+    BottleneckAlignment,
+    ConvolutionalBottleneckAlignment,
+    ConvolutionAlignment,
+    GatedLinearAlignment,
+)
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
+from keras_synth.alignments.describe import describe
 from keras_synth.alignments.dot_product import DotProductAlignment
-from keras_synth.alignments.mixture import MixtureAlignment
+from keras_synth.alignments.fixed_pattern import PATTERNS, FixedPatternAlignment
+from keras_synth.alignments.mixture import HeadwiseAlignment, MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
 from keras_synth.alignments.registry import NAMES, get, serialize
 
 __all__ = [
     "NAMES",
+    "PATTERNS",
     "Alignment",
+    "BottleneckAlignment",
+    "ConvolutionAlignment",
+    "ConvolutionalBottleneckAlignment",
     "DenseAlignment",
     "DotProductAlignment",
     "FactorizedDenseAlignment",
     "FactorizedRandomAlignment",
+    "FixedPatternAlignment",
+    "GatedLinearAlignment",
+    "HeadwiseAlignment",
     "MixtureAlignment",
     "RandomAlignment",
+    "describe",
     "get",
     "serialize",
 ]

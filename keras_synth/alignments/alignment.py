@@ -11,13 +11,19 @@ class Alignment(keras.layers.Layer):
     others have no batch axis, `(H, T, S)`, so that whoever uses them computes them once for a batch.
 
     To write a new alignment, override `build` and `call`, and `depends_on_input` if it is `False`. An
-    alignment that compares tokens with each other also overrides `project_key` and `init_cache`.
+    alignment that looks at other tokens than the row's own also overrides `project_key`, `init_cache`
+    and `reads`. An alignment that never attends to some positions says so in `support`.
 
     Args:
         num_heads: int. The number of attention heads, `H`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
+    #: How the logits are made, in the symbols of the paper.
+    formula = "B"
+    #: What a row of logits is made from: `"nothing"`, its own `"token"`, that and its `"neighbours"`, or
+    #: `"all tokens"`.
+    reads = "token"
     #: Whether the logits depend on the query, and so have a batch axis.
     depends_on_input = True
     #: Whether queries and keys may be two different sequences. Synthesized logits have no keys:
@@ -31,22 +37,25 @@ class Alignment(keras.layers.Layer):
         self.supports_masking = True
         self.num_heads = positive_int(self, "num_heads", num_heads)
 
-    def build(self, query_shape, key_shape=None):
+    def build(self, query_shape, keys_shape=None):
         """Creates the weights.
 
         Args:
             query_shape: Shape of the query, `(batch, T, D)`.
-            key_shape: Shape of the key, `(batch, S, D)`. Defaults to `query_shape`.
+            keys_shape: Shape of the key, `(batch, S, D)`, from before `project_key`. Defaults to
+                `query_shape`.
         """
 
-    def project_key(self, key):
-        """What the logits need of the key side, computed once for a key and kept in a cache.
+    def project_key(self, key, query=None):
+        """What the logits need of other tokens, computed once for a token and kept in a cache.
 
         Args:
             key: Tensor of shape `(batch, S, D)`.
+            query: Tensor of shape `(batch, T, D)`, for alignments that look at the query's own
+                neighbours. Defaults to `key`.
 
         Returns:
-            A tensor, or nested tensors, of shape `(batch, S, ...)`; `()` where keys are not used.
+            A tensor, or nested tensors, of shape `(batch, S, ...)`; `()` where nothing is needed.
         """
         return ()
 
@@ -54,7 +63,20 @@ class Alignment(keras.layers.Layer):
         """Zeros in the structure of `project_key`, for `length` positions."""
         return ()
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def support(self, query_length, key_length, start_index=0):
+        """Where attention can ever go, as a bool tensor of shape `(H, T, S)`; `None` for everywhere.
+
+        A row without any place to go gives zeros, as it does under every other mask. A mixture doesn't
+        ask: there the logits of the other parts may lead elsewhere.
+
+        Args:
+            query_length: int or int tensor, `T`.
+            key_length: int or int tensor, `S`.
+            start_index: int or int tensor. The position of the first query.
+        """
+        return None
+
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         """Computes the logits of the query's rows.
 
         Args:
@@ -63,6 +85,9 @@ class Alignment(keras.layers.Layer):
             start_index: int or int tensor. The position of the first query, when the query is a
                 part of a longer sequence, as in decoding with a cache.
             key_length: int or int tensor. The number of columns, `S`. Defaults to `T`.
+            key_mask: bool tensor of shape `(batch, S)`, `False` for padding, whose content must not
+                change the logits of other tokens.
+            causal: bool. Whether no row may depend on tokens after its own.
 
         Returns:
             Logits of shape `(batch, H, T, S)`, or `(H, T, S)` if `depends_on_input` is `False`.

@@ -26,9 +26,14 @@ class TokenAlignment(Projecting, Alignment):
         self.max_length = positive_int(self, "max_length", max_length)
         self.activation = keras.activations.get(activation)
 
-    def build(self, query_shape, key_shape=None):
+    def build(self, query_shape, keys_shape=None):
         self.hidden_dense = self.projection("btd,dhk->bthk", (self.num_heads, self.key_dim), "hidden")
         self.hidden_dense.build(query_shape)
+
+    @property
+    def hidden_dim(self):
+        """The width of what `hidden` returns."""
+        return self.key_dim
 
     def hidden(self, query):
         """The hidden layer, `relu(W1 x + b1)`, as `(batch, H, T, key_dim)`."""
@@ -68,12 +73,14 @@ class DenseAlignment(TokenAlignment):
     TensorShape([3, 2, 5, 5])
     """
 
-    def build(self, query_shape, key_shape=None):
-        super().build(query_shape, key_shape)
-        shape = (self.num_heads, self.key_dim, self.max_length)
+    formula = "W2 relu(W1 x)"
+
+    def build(self, query_shape, keys_shape=None):
+        super().build(query_shape, keys_shape)
+        shape = (self.num_heads, self.hidden_dim, self.max_length)
         self.logits_kernel, self.logits_bias = self.add_head_weights("logits", shape)
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         _, columns = self._lengths(query, key_length)
         return head_dense(self.hidden(query), self.logits_kernel, self.logits_bias, columns)
 
@@ -109,6 +116,8 @@ class FactorizedDenseAlignment(TokenAlignment):
     TensorShape([3, 2, 5, 5])
     """
 
+    formula = "tile(A(x)) * repeat(C(x))"
+
     def __init__(self, num_heads, key_dim, max_length, factors=None, activation="relu", **kwargs):
         super().__init__(num_heads, key_dim, max_length, activation, **kwargs)
         self.factors = _squarest(max_length) if factors is None else tuple(factors)
@@ -118,8 +127,8 @@ class FactorizedDenseAlignment(TokenAlignment):
                 f"whose product is max_length={max_length}. Received: factors={factors}"
             )
 
-    def build(self, query_shape, key_shape=None):
-        super().build(query_shape, key_shape)
+    def build(self, query_shape, keys_shape=None):
+        super().build(query_shape, keys_shape)
         a, b = self.factors
         self.tiled_kernel, self.tiled_bias = self.add_head_weights(
             "tiled", (self.num_heads, self.key_dim, a)
@@ -128,7 +137,7 @@ class FactorizedDenseAlignment(TokenAlignment):
             "repeated", (self.num_heads, self.key_dim, b)
         )
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         _, columns = self._lengths(query, key_length)
         a, _ = self.factors
         blocks = (columns + a - 1) // a

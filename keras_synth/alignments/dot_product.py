@@ -29,27 +29,29 @@ class DotProductAlignment(Projecting, Alignment):
     TensorShape([3, 2, 5, 5])
     """
 
+    formula = "Q K^T / sqrt(key_dim)"
+    reads = "all tokens"
     supports_cross_attention = True
 
     def __init__(self, num_heads, key_dim, **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
         self.key_dim = positive_int(self, "key_dim", key_dim)
 
-    def build(self, query_shape, key_shape=None):
+    def build(self, query_shape, keys_shape=None):
         shape = (self.num_heads, self.key_dim)
         self.query_dense = self.projection("btd,dhk->bthk", shape, "query")
         self.key_dense = self.projection("btd,dhk->bthk", shape, "key")
         self.query_dense.build(query_shape)
-        self.key_dense.build(query_shape if key_shape is None else key_shape)
+        self.key_dense.build(query_shape if keys_shape is None else keys_shape)
 
-    def project_key(self, key):
+    def project_key(self, key, query=None):
         return self.key_dense(key)
 
     def init_cache(self, batch_size, length):
         shape = (batch_size, length, self.num_heads, self.key_dim)
         return ops.zeros(shape, dtype=self.compute_dtype)
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         keys = self.project_key(query) if keys is None else keys
         query = self.query_dense(query) * self.key_dim**-0.5
         return ops.einsum("bthk,bshk->bhts", query, keys)

@@ -1,13 +1,80 @@
-"""Learned mixtures of alignments."""
+"""Alignments made of other alignments: weighted sums of them, and heads of different kinds."""
 
 import keras
 from keras import ops
 
 from keras_synth.alignments.alignment import Alignment
 
+#: What `Alignment.reads` can be, from the narrowest to the widest.
+READS = ("nothing", "token", "neighbours", "all tokens")
+
+
+class CompoundAlignment(Alignment):
+    """Base class of the alignments that are made of others.
+
+    Args:
+        alignments: A list of at least two alignment layers, or serialized configs of some.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, alignments, **kwargs):
+        parts = [
+            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
+            for part in alignments
+        ]
+        if len(parts) < 2 or not all(isinstance(part, Alignment) for part in parts):
+            raise ValueError(
+                f"`alignments` of {type(self).__name__} must be a list of at least two alignment layers. "
+                f"Received: alignments={alignments}"
+            )
+        super().__init__(self.count_heads([part.num_heads for part in parts]), **kwargs)
+        self.alignments = parts
+
+    def count_heads(self, heads):
+        """The number of heads that parts with so many `heads` make together."""
+        raise NotImplementedError
+
+    @property
+    def reads(self):
+        return max((part.reads for part in self.alignments), key=READS.index)
+
+    @property
+    def depends_on_input(self):
+        return any(part.depends_on_input for part in self.alignments)
+
+    @property
+    def supports_cross_attention(self):
+        return all(part.supports_cross_attention for part in self.alignments)
+
+    @property
+    def max_length(self):
+        return min((p.max_length for p in self.alignments if p.max_length is not None), default=None)
+
+    def build(self, query_shape, keys_shape=None):
+        for part in self.alignments:
+            if not part.built:
+                part.build(query_shape, keys_shape)
+
+    def project_key(self, key, query=None):
+        return tuple(part.project_key(key, query) for part in self.alignments)
+
+    def init_cache(self, batch_size, length):
+        return tuple(part.init_cache(batch_size, length) for part in self.alignments)
+
+    def logits(self, query, keys, **kwargs):
+        """The logits of each part."""
+        keys = self.project_key(query) if keys is None else keys
+        return [part(query, keys=k, **kwargs) for part, k in zip(self.alignments, keys, strict=True)]
+
+    def get_config(self):
+        config = super().get_config()
+        del config["num_heads"]
+        parts = [keras.saving.serialize_keras_object(part) for part in self.alignments]
+        return {**config, "alignments": parts}
+
 
 @keras.saving.register_keras_serializable("keras_synth")
-class MixtureAlignment(Alignment):
+class MixtureAlignment(CompoundAlignment):
     """A weighted sum of alignments, with weights that each head learns.
 
     `B = sum_i alpha_i B_i`, where `alpha` is the softmax of a learned vector for each head, so that
@@ -32,41 +99,20 @@ class MixtureAlignment(Alignment):
     TensorShape([3, 2, 5, 5])
     """
 
-    def __init__(self, alignments, **kwargs):
-        parts = [
-            keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in alignments
-        ]
-        if len(parts) < 2 or not all(isinstance(part, Alignment) for part in parts):
-            raise ValueError(
-                "`alignments` of MixtureAlignment must be a list of at least two alignment layers. "
-                f"Received: alignments={alignments}"
-            )
-        heads = [part.num_heads for part in parts]
+    def count_heads(self, heads):
         if len(set(heads)) > 1:
             raise ValueError(
                 "All `alignments` of MixtureAlignment must have the same number of heads. "
                 f"Received: num_heads={heads}"
             )
-        super().__init__(heads[0], **kwargs)
-        self.alignments = parts
+        return heads[0]
 
     @property
-    def depends_on_input(self):
-        return any(part.depends_on_input for part in self.alignments)
+    def formula(self):
+        return " + ".join(f"a{i} [{part.formula}]" for i, part in enumerate(self.alignments, 1))
 
-    @property
-    def supports_cross_attention(self):
-        return all(part.supports_cross_attention for part in self.alignments)
-
-    @property
-    def max_length(self):
-        return min((p.max_length for p in self.alignments if p.max_length is not None), default=None)
-
-    def build(self, query_shape, key_shape=None):
-        for part in self.alignments:
-            if not part.built:
-                part.build(query_shape, key_shape)
+    def build(self, query_shape, keys_shape=None):
+        super().build(query_shape, keys_shape)
         self.mixture_logits = self.add_weight(
             name="mixture_logits",
             shape=(len(self.alignments), self.num_heads, 1, 1),
@@ -74,25 +120,81 @@ class MixtureAlignment(Alignment):
             autocast=False,
         )
 
-    def project_key(self, key):
-        return tuple(part.project_key(key) for part in self.alignments)
-
-    def init_cache(self, batch_size, length):
-        return tuple(part.init_cache(batch_size, length) for part in self.alignments)
-
-    def call(self, query, keys=None, start_index=0, key_length=None):
-        keys = self.project_key(query) if keys is None else keys
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+        logits = self.logits(
+            query,
+            keys,
+            start_index=start_index,
+            key_length=key_length,
+            key_mask=key_mask,
+            causal=causal,
+        )
         weights = ops.unstack(ops.softmax(self.mixture_logits, axis=0))
-        terms = {False: [], True: []}
-        for part, part_keys, weight in zip(self.alignments, keys, weights, strict=True):
-            logits = part(query, keys=part_keys, start_index=start_index, key_length=key_length)
-            terms[part.depends_on_input].append(weight * ops.cast(logits, weight.dtype))
         # What has no batch axis is added up before the rest joins it.
-        first, *others = terms[False] + terms[True]
+        terms = {3: [], 4: []}
+        for part, weight in zip(logits, weights, strict=True):
+            terms[len(part.shape)].append(weight * ops.cast(part, weight.dtype))
+        first, *others = terms[3] + terms[4]
         return sum(others, start=first)
 
-    def get_config(self):
-        config = super().get_config()
-        del config["num_heads"]
-        parts = [keras.saving.serialize_keras_object(part) for part in self.alignments]
-        return {**config, "alignments": parts}
+
+@keras.saving.register_keras_serializable("keras_synth")
+class HeadwiseAlignment(CompoundAlignment):
+    """Heads of different kinds, side by side: the first heads are those of the first alignment.
+
+    `B_h` is that of the part that head `h` belongs to. Such as the fixed heads beside a learned one of
+    [Raganato et al., 2020](https://arxiv.org/abs/2002.10260). The parameters of the parts.
+
+    Args:
+        alignments: A list of at least two alignment layers. They have as many heads together as the
+            attention has.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If there are fewer than two parts.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_synth.alignments import DotProductAlignment, FixedPatternAlignment
+    >>> alignment = HeadwiseAlignment([FixedPatternAlignment(7), DotProductAlignment(1, key_dim=4)])
+    >>> alignment(np.zeros((3, 5, 8))).shape
+    TensorShape([3, 8, 5, 5])
+    """
+
+    def count_heads(self, heads):
+        return sum(heads)
+
+    @property
+    def formula(self):
+        return "; ".join(f"{part.num_heads} x [{part.formula}]" for part in self.alignments)
+
+    def support(self, query_length, key_length, start_index=0):
+        supports = [part.support(query_length, key_length, start_index) for part in self.alignments]
+        if all(support is None for support in supports):
+            return None
+        everywhere = [
+            ops.ones((part.num_heads, query_length, key_length), dtype="bool")
+            if support is None
+            else support
+            for part, support in zip(self.alignments, supports, strict=True)
+        ]
+        return ops.concatenate(everywhere, axis=0)
+
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+        logits = self.logits(
+            query,
+            keys,
+            start_index=start_index,
+            key_length=key_length,
+            key_mask=key_mask,
+            causal=causal,
+        )
+        dtype = keras.backend.result_type(*(part.dtype for part in logits))
+        if any(len(part.shape) == 4 for part in logits):
+            batch = ops.shape(query)[0]
+            logits = [
+                part if len(part.shape) == 4 else ops.broadcast_to(part, (batch, *ops.shape(part)))
+                for part in logits
+            ]
+        return ops.concatenate([ops.cast(part, dtype) for part in logits], axis=-3)

@@ -20,6 +20,7 @@ class TableAlignment(Alignment):
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
+    reads = "nothing"
     depends_on_input = False
 
     def __init__(
@@ -88,13 +89,15 @@ class RandomAlignment(TableAlignment):
     TensorShape([2, 5, 5])
     """
 
+    formula = "R"
+
     def default_initializer(self):
         return keras.initializers.RandomNormal(stddev=1.0)
 
-    def build(self, query_shape, key_shape=None):
+    def build(self, query_shape, keys_shape=None):
         self.table = self.add_table("table", self.max_length)
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
         return ops.slice(self.table, (0, start_index, 0), (self.num_heads, rows, columns))
 
@@ -125,6 +128,8 @@ class FactorizedRandomAlignment(TableAlignment):
     TensorShape([2, 5, 5])
     """
 
+    formula = "R1 R2^T"
+
     def __init__(
         self,
         num_heads,
@@ -148,11 +153,11 @@ class FactorizedRandomAlignment(TableAlignment):
     def default_initializer(self):
         return keras.initializers.RandomNormal(stddev=self.rank**-0.25)
 
-    def build(self, query_shape, key_shape=None):
+    def build(self, query_shape, keys_shape=None):
         self.query_factor = self.add_table("query_factor", self.rank)
         self.key_factor = self.add_table("key_factor", self.rank)
 
-    def call(self, query, keys=None, start_index=0, key_length=None):
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
         size = (self.num_heads, rows, self.rank)
         query_factor = ops.slice(self.query_factor, (0, start_index, 0), size)

@@ -3,8 +3,15 @@
 import keras
 
 from keras_synth.alignments.alignment import Alignment
+from keras_synth.alignments.appendix import (
+    BottleneckAlignment,
+    ConvolutionalBottleneckAlignment,
+    ConvolutionAlignment,
+    GatedLinearAlignment,
+)
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
 from keras_synth.alignments.dot_product import DotProductAlignment
+from keras_synth.alignments.fixed_pattern import FixedPatternAlignment
 from keras_synth.alignments.mixture import MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
 
@@ -22,13 +29,27 @@ _ALIGNMENTS = {
     "factorized_dense": lambda heads, dim, length, layer, dense: FactorizedDenseAlignment(
         heads, dim, length, **layer, **dense
     ),
+    "bottleneck": lambda heads, dim, length, layer, dense: BottleneckAlignment(
+        heads, dim, length, **layer, **dense
+    ),
+    "convolution": lambda heads, dim, length, layer, dense: ConvolutionAlignment(
+        heads, dim, length, **layer, **dense
+    ),
+    "convolutional_bottleneck": lambda heads, dim, length, layer, dense: ConvolutionalBottleneckAlignment(
+        heads, dim, length, **layer, **dense
+    ),
+    "gated_linear": lambda heads, dim, length, layer, dense: GatedLinearAlignment(
+        heads, dim, length, **layer, **dense
+    ),
     "dot_product": lambda heads, dim, length, layer, dense: DotProductAlignment(
         heads, dim, **layer, **dense
     ),
+    "fixed_pattern": lambda heads, dim, length, layer, dense: FixedPatternAlignment(heads, **layer),
 }
 
 #: The names that `get` knows.
 NAMES = tuple(_ALIGNMENTS)
+_ANY_LENGTH = {"dot_product", "fixed_pattern"}
 
 
 def get(
@@ -44,10 +65,13 @@ def get(
     Args:
         identifier: An alignment layer, which is returned as it is; the serialized config of one; one
             of the names `"random"`, `"fixed_random"`, `"factorized_random"`, `"dense"`,
-            `"factorized_dense"`, `"dot_product"`; or several names joined by `+`, for a mixture.
+            `"factorized_dense"`, `"bottleneck"`, `"convolution"`, `"convolutional_bottleneck"`,
+            `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`; or several names joined by `+`, for a
+            mixture.
         num_heads: int. The number of attention heads.
         key_dim: int. The width of a head.
-        max_length: int. The longest sequence. Needed by every name but `"dot_product"`.
+        max_length: int. The longest sequence. Needed by every name but `"dot_product"` and
+            `"fixed_pattern"`.
         dtype: The dtype policy of an alignment that is made from a name.
         **projection_arguments: `use_bias`, `kernel_initializer` and the like, for the alignments that
             have projections.
@@ -80,7 +104,7 @@ def get(
             f"{', '.join(map(repr, NAMES))}, or several of them joined by '+'. "
             f"Received: {identifier!r}"
         )
-    if max_length is None and set(names) != {"dot_product"}:
+    if max_length is None and not set(names) <= _ANY_LENGTH:
         raise ValueError(f"The alignment {identifier!r} needs `max_length`. Received: max_length=None")
     parts = [
         _ALIGNMENTS[name](num_heads, key_dim, max_length, {"dtype": dtype}, projection_arguments)
@@ -89,8 +113,8 @@ def get(
     return parts[0] if len(parts) == 1 else MixtureAlignment(parts, dtype=dtype)
 
 
-def serialize(identifier: "Alignment | dict | str") -> dict | str:
-    """Returns what `get` takes in a form that JSON can hold: an alignment layer becomes its config."""
-    if isinstance(identifier, Alignment):
+def serialize(identifier: "keras.layers.Layer | dict | str") -> dict | str:
+    """Returns what `get` takes in a form that JSON can hold: a layer becomes its config."""
+    if isinstance(identifier, keras.layers.Layer):
         return keras.saving.serialize_keras_object(identifier)
     return identifier

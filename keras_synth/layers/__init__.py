@@ -6,6 +6,7 @@ from keras_synth.layers.named import (
     DotProductAttention,
     FactorizedDenseSynthesizer,
     FactorizedRandomSynthesizer,
+    FixedPatternAttention,
     MixtureSynthesizer,
     RandomSynthesizer,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "DotProductAttention",
     "FactorizedDenseSynthesizer",
     "FactorizedRandomSynthesizer",
+    "FixedPatternAttention",
     "MixtureSynthesizer",
     "RandomSynthesizer",
     "SyntheticAttention",

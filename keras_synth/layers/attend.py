@@ -90,10 +90,16 @@ def attend_shared(logits, value, mask, dropout, training):
 def masked_softmax(logits, mask=None):
     """Softmax over the last axis, where `mask` is true; a row without any true entry gives zeros."""
     if mask is None:
-        return ops.softmax(logits)
+        return _softmax(logits)
     lowest = -3e38  # finite, so that a row of nothing else has a gradient; below any logit
-    weights = ops.softmax(ops.where(mask, logits, lowest))
+    weights = _softmax(ops.where(mask, logits, lowest))
     return ops.where(mask, weights, 0.0)
+
+
+def _softmax(logits):
+    if logits.shape[-1] == 1:  # a sequence of length 1, which `ops.softmax` takes for a mistake
+        return ops.exp(logits - logits)
+    return ops.softmax(logits)
 
 
 def _shifted_exp(logits, mask):

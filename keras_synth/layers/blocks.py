@@ -5,8 +5,8 @@ import keras
 from keras_synth import alignments
 from keras_synth.alignments.alignment import positive_int
 from keras_synth.layers.named import DotProductAttention
+from keras_synth.layers.registry import self_attention
 from keras_synth.layers.residual import FeedForward, Residual
-from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 
 class SynthesizerBlock(keras.layers.Layer):
@@ -15,8 +15,10 @@ class SynthesizerBlock(keras.layers.Layer):
     Args:
         intermediate_dim: int. The width of the feed-forward network's hidden layer.
         num_heads: int. The number of attention heads. Must divide the width of the input.
-        attention: A name, as in `keras_synth.layers.SyntheticAttention`, an alignment layer, which is
-            copied, or its serialized config. Defaults to `"random+dot_product"`.
+        attention: A name, as in `keras_synth.layers.SyntheticAttention`, or of a baseline,
+            `"lightweight_convolution"`, `"dynamic_convolution"` or `"linear"`; an alignment layer, or one
+            of `keras_synth.layers.baselines`, which is copied; or its serialized config. Defaults to
+            `"random+dot_product"`.
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         dropout: float. Dropout of the output of each sublayer. Defaults to `0.0`.
         attention_dropout: float. Dropout of the attention weights. Defaults to `dropout`.
@@ -62,7 +64,7 @@ class SynthesizerBlock(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.seed = seed
         # A wrong spec is an error now, not when the width of the input is known.
-        alignments.get(self.attention, num_heads, key_dim=1, max_length=max_length)
+        self_attention(num_heads, 1, self.attention, max_length)
 
     def get_config(self):
         return {
@@ -101,10 +103,10 @@ class SynthesizerBlock(keras.layers.Layer):
 
     def _self_attention(self, hidden_dim):
         return self._attention_layer(
-            SyntheticAttention,
+            self_attention,
             hidden_dim,
             "self_attention",
-            alignment=self.attention,
+            attention=self.attention,
             max_length=self.max_length,
         )
 
@@ -139,8 +141,10 @@ class SynthesizerEncoder(SynthesizerBlock):
     Args:
         intermediate_dim: int. The width of the feed-forward network's hidden layer.
         num_heads: int. The number of attention heads. Must divide the width of the input.
-        attention: A name, as in `keras_synth.layers.SyntheticAttention`, an alignment layer, which is
-            copied, or its serialized config. Defaults to `"random+dot_product"`.
+        attention: A name, as in `keras_synth.layers.SyntheticAttention`, or of a baseline,
+            `"lightweight_convolution"`, `"dynamic_convolution"` or `"linear"`; an alignment layer, or one
+            of `keras_synth.layers.baselines`, which is copied; or its serialized config. Defaults to
+            `"random+dot_product"`.
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         **kwargs: `dropout`, `attention_dropout`, `activation`, `layer_norm_epsilon`,
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
@@ -211,8 +215,10 @@ class SynthesizerDecoder(SynthesizerBlock):
     Args:
         intermediate_dim: int. The width of the feed-forward network's hidden layer.
         num_heads: int. The number of attention heads. Must divide the width of the input.
-        attention: A name, as in `keras_synth.layers.SyntheticAttention`, an alignment layer, which is
-            copied, or its serialized config. Defaults to `"random+dot_product"`.
+        attention: A name, as in `keras_synth.layers.SyntheticAttention`, or of a baseline,
+            `"lightweight_convolution"` or `"dynamic_convolution"`; an alignment layer, or one of
+            `keras_synth.layers.baselines`, which is copied; or its serialized config. Defaults to
+            `"random+dot_product"`.
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         **kwargs: `dropout`, `attention_dropout`, `activation`, `layer_norm_epsilon`,
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in

@@ -44,19 +44,21 @@ def combine(*masks):
     return result
 
 
-def position_mask(query_length, key_length, start_index=0, causal=True):
-    """A `(T, S)` mask of the keys that exist for queries at `start_index` and after.
+def causal_mask(query_length, key_length, start_index=0):
+    """A `(T, S)` mask that hides from each query the keys after it.
 
     Args:
         query_length: int or int tensor, `T`.
         key_length: int or int tensor, `S`.
         start_index: int or int tensor. The position of the first query.
-        causal: bool. Whether a query sees no key after itself; otherwise it sees no key after the last
-            query, which are the positions of a cache that are not filled yet.
     """
-    rows = start_index + ops.arange(query_length, dtype="int32")[:, None]
-    columns = ops.arange(key_length, dtype="int32")[None, :]
-    return columns <= rows if causal else columns < start_index + query_length
+    rows = start_index + ops.arange(query_length, dtype="int32")
+    return ops.arange(key_length, dtype="int32") <= rows[:, None]
+
+
+def filled_mask(key_length, end_index):
+    """A `(1, S)` mask that hides the positions of a cache from `end_index` on."""
+    return ops.arange(key_length, dtype="int32")[None] < end_index
 
 
 def attention_mask(
@@ -80,7 +82,7 @@ def attention_mask(
         key_mask: The same of shape `(batch, S)`.
         attention_mask: The same of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`, where any
             axis may be 1 but `S`.
-        positions: bool tensor of shape `(T, S)`, as `position_mask` makes it.
+        positions: bool tensor that broadcasts to `(T, S)` or `(H, T, S)`.
 
     Raises:
         ValueError: If a mask has another shape.

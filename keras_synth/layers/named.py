@@ -200,6 +200,47 @@ class DotProductAttention(SyntheticAttention):
 
 
 @keras.saving.register_keras_serializable("keras_synth")
+class FixedPatternAttention(SyntheticAttention):
+    """Attention whose heads follow patterns made by hand: `Y = P G(X)`.
+
+    The fixed heads of [Raganato et al., 2020](https://arxiv.org/abs/2002.10260). There, seven heads of
+    eight are fixed and the last is learned; that is `num_heads=8` with
+    `patterns=keras_synth.alignments.PATTERNS`. See `keras_synth.alignments.FixedPatternAlignment`.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of a head.
+        patterns: A list with the name of a pattern for each head. Heads that are left over are
+            dot-product attention. Defaults to the seven patterns of the paper over and over again.
+        **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
+
+    Raises:
+        ValueError: If a pattern is unknown, or there are more patterns than heads.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = FixedPatternAttention(num_heads=3, key_dim=4, patterns=["previous", "next"])
+    >>> layer(np.ones((3, 5, 8))).shape
+    TensorShape([3, 5, 8])
+    """
+
+    alignment_arguments = ()
+
+    def __init__(self, num_heads, key_dim, patterns=None, **kwargs):
+        fixed = num_heads if not patterns else min(len(patterns), num_heads)
+        alignment = alignments.FixedPatternAlignment(fixed, patterns, dtype=kwargs.get("dtype"))
+        if fixed < num_heads:
+            learned = alignments.DotProductAlignment(num_heads - fixed, key_dim, **_shared(kwargs))
+            alignment = alignments.HeadwiseAlignment([alignment, learned], dtype=kwargs.get("dtype"))
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
+        self.patterns = None if patterns is None else list(patterns)
+
+    def get_config(self):
+        return {**super().get_config(), "patterns": self.patterns}
+
+
+@keras.saving.register_keras_serializable("keras_synth")
 class MixtureSynthesizer(SyntheticAttention):
     """Attention with a learned mixture of alignments: `Y = softmax(sum_i alpha_i B_i) G(X)`.
 

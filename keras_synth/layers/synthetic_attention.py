@@ -30,8 +30,9 @@ class SyntheticAttention(Projecting):
         num_heads: int. The number of attention heads, `H`.
         key_dim: int. The width of a head.
         alignment: An alignment layer, its serialized config, or a name: `"random"`, `"fixed_random"`,
-            `"factorized_random"`, `"dense"`, `"factorized_dense"`, `"dot_product"`, or names joined by
-            `+` for a mixture, as `"random+dot_product"`.
+            `"factorized_random"`, `"dense"`, `"factorized_dense"`, `"bottleneck"`, `"convolution"`,
+            `"convolutional_bottleneck"`, `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`, or names
+            joined by `+` for a mixture, as `"random+dot_product"`.
         value_dim: int. The width of a head's values. Defaults to `key_dim`.
         dropout: float. Dropout of the attention weights. Defaults to `0.0`.
         use_bias: bool. Whether the projections have biases. Defaults to `True`.
@@ -171,7 +172,8 @@ class SyntheticAttention(Projecting):
         else:
             value = query if value is None else value
             key = value if key is None else key
-            start_index, values, keys = 0, self.value_dense(value), self.alignment.project_key(key)
+            start_index = 0
+            values, keys = self.value_dense(value), self.alignment.project_key(key, query)
             if cache is not None:
                 start_index = cache_update_index
                 values, keys = keras.tree.map_structure(
@@ -187,8 +189,11 @@ class SyntheticAttention(Projecting):
         key_length = ops.shape(values)[1]
         self._check_cross_attention(query_length, key_length, cached=cache is not None)
         positions = None
-        if use_causal_mask or (cache is not None and cache_update_index is not None):
-            positions = masks.position_mask(query_length, key_length, start_index, use_causal_mask)
+        if use_causal_mask:
+            positions = masks.causal_mask(query_length, key_length, start_index)
+        elif cache is not None and cache_update_index is not None:
+            positions = masks.filled_mask(key_length, start_index + ops.shape(value)[1])
+        support = self.alignment.support(query_length, key_length, start_index)
         mask = masks.attention_mask(
             self,
             (batch, query_length, key_length),
@@ -197,10 +202,17 @@ class SyntheticAttention(Projecting):
             value_mask,
             key_mask,
             attention_mask,
-            positions,
+            masks.combine(positions, support),
         )
 
-        logits = self.alignment(query, keys=keys, start_index=start_index, key_length=key_length)
+        logits = self.alignment(
+            query,
+            keys=keys,
+            start_index=start_index,
+            key_length=key_length,
+            key_mask=mask.key,
+            causal=use_causal_mask,
+        )
         output, scores = attend(logits, values, mask, self.dropout_layer, training)
         outputs = (self.output_dense(output),)
         if return_attention_scores:

@@ -1,0 +1,61 @@
+"""Fixtures and modules that tests of several rooms share."""
+
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+# Makes the modules `oracle` and `helpers` importable from every test.
+sys.path.append(str(Path(__file__).parent / "layers"))
+
+PAIRS = {
+    "encoder_text": ["one two", "three", "four five six", "six one"] * 8,
+    "decoder_text": ["eins zwei", "drei", "vier fünf sechs", "sechs eins"] * 8,
+}
+
+
+@pytest.fixture(scope="session")
+def pairs():
+    return PAIRS
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    from keras_synth.data import train_tokenizer
+
+    # Before the tokenizer, because it makes TensorFlow forget the models of SentencePiece.
+    keras.utils.set_random_seed(11)
+    return train_tokenizer(PAIRS["encoder_text"] + PAIRS["decoder_text"], vocabulary_size=300)
+
+
+@pytest.fixture(scope="session")
+def make_model(tokenizer):
+    """Makes small models, which differ in the arguments given."""
+    from keras_synth import models
+
+    def make(preprocessor=True, **kwargs):
+        arguments = dict(
+            vocabulary_size=tokenizer.vocabulary_size(),
+            num_layers=2,
+            num_heads=2,
+            hidden_dim=26,
+            intermediate_dim=31,
+            max_length=23,
+        )
+        backbone = models.SynthesizerEncoderDecoderBackbone(**{**arguments, **kwargs})
+        return models.SynthesizerSeq2SeqLM(
+            backbone,
+            models.SynthesizerSeq2SeqLMPreprocessor(tokenizer, 19, 17) if preprocessor else None,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(make_model):
+    """A model that has learned `PAIRS` by heart. Tests must leave it as it is."""
+    model = make_model(dropout=0.0)
+    model.compile(keras.optimizers.Adam(1e-2), sampler="greedy", jit_compile=False)
+    model.fit(PAIRS, batch_size=16, epochs=30, verbose=0, shuffle=False)
+    return model

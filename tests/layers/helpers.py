@@ -1,0 +1,77 @@
+"""Sizes, all different primes where they can be, and layers of these sizes with weights drawn at random."""
+
+import keras
+import numpy as np
+
+from keras_synth import alignments, layers
+
+BATCH, LENGTH, WIDTH, HEADS, KEY_DIM, VALUE_DIM = 3, 5, 7, 2, 11, 13
+MAX_LENGTH = 34  # 2 * 17, for the factors of the factorized dense alignment
+
+SHARED = ("random", "fixed_random", "factorized_random", "random+factorized_random")
+ALL = (
+    "random",
+    "fixed_random",
+    "factorized_random",
+    "dense",
+    "factorized_dense",
+    "dot_product",
+    "random+factorized_random",
+    "random+dot_product",
+    "factorized_random+dense+dot_product",
+    "nested",
+)
+
+#: Everything is there; a hole and the end are not; nothing is.
+PADDING = np.array([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], dtype=bool)
+
+#: On JAX, the result type of float64 and float32 in Keras is float32.
+TOLERANCE = 1e-10 if keras.backend.backend() == "tensorflow" else 1e-5
+
+
+def normal(*shape, seed=0, dtype="float64"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def inputs(batch=BATCH, length=LENGTH, width=WIDTH, seed=1, dtype="float64"):
+    return normal(batch, length, width, seed=seed, dtype=dtype)
+
+
+def random_mask(*shape, seed=0):
+    return np.random.default_rng(seed).random(shape) < 0.6
+
+
+def randomize(layer, seed=2, scale=0.5):
+    """Gives every weight new numbers, so that no bias or mixture weight stays at its neutral start."""
+    for number, weight in enumerate(layer.weights):
+        weight.assign(scale * normal(*weight.shape, seed=(seed, number)))
+    return layer
+
+
+def alignment(name, dtype="float64", max_length=MAX_LENGTH, built=True):
+    if name == "nested":
+        parts = ("factorized_dense+random", "dot_product", "factorized_random")
+        layer = alignments.MixtureAlignment(
+            [alignment(part, dtype, max_length, built=False) for part in parts], dtype=dtype
+        )
+    else:
+        layer = alignments.get(name, HEADS, KEY_DIM, max_length, dtype=dtype)
+    if built:
+        layer.build((None, None, WIDTH))
+        randomize(layer)
+    return layer
+
+
+def attention(name, dtype="float64", max_length=MAX_LENGTH, **kwargs):
+    layer = layers.SyntheticAttention(
+        HEADS,
+        KEY_DIM,
+        alignment(name, dtype, max_length, built=False),
+        **{"value_dim": VALUE_DIM, "dtype": dtype, **kwargs},
+    )
+    layer.build((None, None, WIDTH))
+    return randomize(layer)
+
+
+def close(actual, expected, tolerance=TOLERANCE):
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), tolerance, tolerance)
