@@ -121,7 +121,8 @@ class FactorizedDenseAlignment(TokenAlignment):
     def __init__(self, num_heads, key_dim, max_length, factors=None, activation="relu", **kwargs):
         super().__init__(num_heads, key_dim, max_length, activation, **kwargs)
         self.factors = _squarest(max_length) if factors is None else tuple(factors)
-        if len(self.factors) != 2 or math.prod(self.factors) != max_length or min(self.factors) < 1:
+        sizes = [factor for factor in self.factors if isinstance(factor, int) and factor > 0]
+        if len(sizes) != 2 or sizes != list(self.factors) or math.prod(sizes) != max_length:
             raise ValueError(
                 f"`factors` of {type(self).__name__} '{self.name}' must be two positive integers "
                 f"whose product is max_length={max_length}. Received: factors={factors}"

@@ -23,6 +23,8 @@ def fork(initializer, name):
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer  # a plain function, which has no seed to fork
     config = initializer.get_config()
+    if isinstance(config.get("seed"), dict):
+        return initializer  # its seed is a generator, which never repeats itself
     if isinstance(config.get("seed"), int):
         config["seed"] = zlib.crc32(f"{config['seed']}/{name}".encode())
     return type(initializer).from_config(config)

@@ -99,7 +99,9 @@ class RandomAlignment(TableAlignment):
 
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
-        return ops.slice(self.table, (0, start_index, 0), (self.num_heads, rows, columns))
+        return ops.slice(
+            ops.convert_to_tensor(self.table), (0, start_index, 0), (self.num_heads, rows, columns)
+        )
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -160,8 +162,9 @@ class FactorizedRandomAlignment(TableAlignment):
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
         size = (self.num_heads, rows, self.rank)
-        query_factor = ops.slice(self.query_factor, (0, start_index, 0), size)
-        key_factor = ops.slice(self.key_factor, (0, 0, 0), (self.num_heads, columns, self.rank))
+        query_factor = ops.convert_to_tensor(self.query_factor)
+        query_factor = ops.slice(query_factor, (0, start_index, 0), size)
+        key_factor = self.key_factor[:, :columns]
         return ops.matmul(query_factor, ops.transpose(key_factor, (0, 2, 1)))
 
     def get_config(self):

@@ -12,6 +12,7 @@ from keras_synth.alignments.appendix import (
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
 from keras_synth.alignments.dot_product import DotProductAlignment
 from keras_synth.alignments.fixed_pattern import FixedPatternAlignment
+from keras_synth.alignments.initializers import fork
 from keras_synth.alignments.mixture import MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
 
@@ -106,11 +107,35 @@ def get(
         )
     if max_length is None and not set(names) <= _ANY_LENGTH:
         raise ValueError(f"The alignment {identifier!r} needs `max_length`. Received: max_length=None")
+    if len(names) > 1:
+        return mixture(names, num_heads, key_dim, max_length, dtype, **projection_arguments)
+    return _ALIGNMENTS[names[0]](num_heads, key_dim, max_length, {"dtype": dtype}, projection_arguments)
+
+
+def mixture(
+    identifiers: "list[Alignment | dict | str]",
+    num_heads: int,
+    key_dim: int,
+    max_length: int | None = None,
+    dtype=None,
+    kernel_initializer="glorot_uniform",
+    **projection_arguments,
+) -> MixtureAlignment:
+    """Returns the mixture of the alignments that the `identifiers` stand for; arguments as in `get`."""
     parts = [
-        _ALIGNMENTS[name](num_heads, key_dim, max_length, {"dtype": dtype}, projection_arguments)
-        for name in names
+        get(
+            identifier,
+            num_heads,
+            key_dim,
+            max_length,
+            dtype,
+            # Also with a seed, parts of the same kind must not start equal: they would stay so.
+            kernel_initializer=fork(kernel_initializer, f"part_{i}"),
+            **projection_arguments,
+        )
+        for i, identifier in enumerate(identifiers)
     ]
-    return parts[0] if len(parts) == 1 else MixtureAlignment(parts, dtype=dtype)
+    return MixtureAlignment(parts, dtype=dtype)
 
 
 def serialize(identifier: "keras.layers.Layer | dict | str") -> dict | str:

@@ -7,12 +7,10 @@ a batch axis, and never makes anything of size `batch * H * T * S`.
 import keras
 from keras import ops
 
-#: float32 holds `exp(x)` for x in (-87, 88). Within a row, logits this far below the maximum are
-#: represented without further ado.
+#: float32 holds `exp(x)` for x in (-87, 88), so also for x in (-80, 80) times whatever values there are.
 _SAFE_RANGE = 80.0
-#: The most that the maximum of a row may be raised above `exp(0)`, which leaves room for sums over
-#: thousands of values.
-_MAX_SHIFT = 75.0
+#: Below any logit, and finite, so that a row of nothing else has a gradient.
+_LOWEST = -3e38
 
 
 def attend(logits, value, mask, dropout, training):
@@ -48,8 +46,8 @@ def attend_per_example(logits, value, mask, dropout, training):
 def attend_shared(logits, value, mask, dropout, training):
     """Attention with the same logits for all examples, as one matrix product for each head.
 
-    A padding mask `m` keeps this possible: with `E = exp(R - shift)`, the output is
-    `(E (m * V)) / (E m)`.
+    A padding mask `m` keeps this possible: with `E` proportional to `exp(R)`, the
+    output is `(E (m * V)) / (E m)`.
     """
     dtype = value.dtype
     if mask.key is None:
@@ -66,7 +64,7 @@ def attend_shared(logits, value, mask, dropout, training):
 
         return output, scores
 
-    weights = _shifted_exp(logits, mask.positions)
+    weights = _raised_softmax(logits, mask.positions)
     key = ops.cast(mask.key, weights.dtype)
     total = ops.einsum("hts,bs->bth", weights, key)
     # exp(-log x) is 1 / x whose gradient does not overflow where x is tiny.
@@ -76,13 +74,15 @@ def attend_shared(logits, value, mask, dropout, training):
 
     # The range of float16 is too small for weights that are not normalized yet.
     mixed_dtype = "float32" if dtype == "float16" else dtype
-    masked_value = ops.cast(value, mixed_dtype) * ops.cast(key, mixed_dtype)[:, :, None, None]
+    # Not a product: the gradient of a value that is hidden may be infinite.
+    masked_value = ops.where(mask.key[:, :, None, None], ops.cast(value, mixed_dtype), 0.0)
     mixed = _mix(ops.cast(dropout(weights, training=training), mixed_dtype), masked_value)
     output = ops.cast(mixed * ops.cast(inverse[..., None], mixed_dtype), dtype)
 
     def scores():
         inverse_rows = ops.transpose(inverse, (0, 2, 1))[..., None]
-        return ops.cast(weights * key[:, None, None, :] * inverse_rows, dtype)
+        result = ops.cast(weights * key[:, None, None, :] * inverse_rows, dtype)
+        return ops.broadcast_to(result, (ops.shape(value)[0], *ops.shape(weights)))
 
     return output, scores
 
@@ -91,8 +91,7 @@ def masked_softmax(logits, mask=None):
     """Softmax over the last axis, where `mask` is true; a row without any true entry gives zeros."""
     if mask is None:
         return _softmax(logits)
-    lowest = -3e38  # finite, so that a row of nothing else has a gradient; below any logit
-    weights = _softmax(ops.where(mask, logits, lowest))
+    weights = _softmax(ops.where(mask, logits, _LOWEST))
     return ops.where(mask, weights, 0.0)
 
 
@@ -102,18 +101,18 @@ def _softmax(logits):
     return ops.softmax(logits)
 
 
-def _shifted_exp(logits, mask):
-    """`exp(logits - shift)` with a shift for each row, and zeros where `mask` is false.
+def _raised_softmax(logits, mask):
+    """`softmax(logits)` times a factor for each row, which is 1 but for rows with a wide spread of logits.
 
-    The shift is the maximum of the row, so that the largest entry is 1. A padding mask may hide that
-    entry and leave one that is so much smaller that its exponential vanishes; rows with such a spread
-    of logits are therefore raised, by as much as float32 allows.
+    A padding mask may hide the largest logits of a row and leave one that is so much smaller that its
+    weight vanishes. Such rows are therefore raised, by as much as float32 allows. Zeros where `mask` is
+    false.
     """
-    allowed = logits if mask is None else ops.where(mask, logits, -3e38)
-    highest = ops.max(allowed, axis=-1, keepdims=True)
-    lowest = ops.min(logits if mask is None else ops.where(mask, logits, highest), -1, keepdims=True)
-    raised = ops.clip(highest - lowest - _SAFE_RANGE, 0.0, _MAX_SHIFT)
-    weights = ops.exp(allowed - ops.stop_gradient(highest - raised))
+    allowed = logits if mask is None else ops.where(mask, logits, _LOWEST)
+    total = ops.logsumexp(allowed, axis=-1, keepdims=True)
+    lowest = ops.min(logits if mask is None else ops.where(mask, logits, total), axis=-1, keepdims=True)
+    raised = ops.clip(total - lowest - _SAFE_RANGE, 0.0, _SAFE_RANGE)
+    weights = ops.exp(allowed - ops.stop_gradient(total - raised))
     return weights if mask is None else ops.where(mask, weights, 0.0)
 
 

@@ -6,7 +6,7 @@ from keras_synth import alignments
 from keras_synth.alignments.alignment import positive_int
 from keras_synth.layers.named import DotProductAttention
 from keras_synth.layers.registry import self_attention
-from keras_synth.layers.residual import FeedForward, Residual
+from keras_synth.layers.residual import FeedForward, Residual, fork_seed
 
 
 class SynthesizerBlock(keras.layers.Layer):
@@ -23,12 +23,18 @@ class SynthesizerBlock(keras.layers.Layer):
         dropout: float. Dropout of the output of each sublayer. Defaults to `0.0`.
         attention_dropout: float. Dropout of the attention weights. Defaults to `dropout`.
         activation: Activation of the feed-forward network. Defaults to `"relu"`.
-        layer_norm_epsilon: float. Epsilon of the layer normalizations. Defaults to `1e-5`.
+        layer_norm_epsilon: float. Epsilon of the normalizations. Defaults to `1e-5`.
         kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of all biases. Defaults to `"zeros"`.
-        normalize_first: bool. Whether the block is pre-norm: layer normalization before each sublayer
-            instead of after it. Defaults to `False`.
+        normalize_first: bool. Whether the block is pre-norm: normalization before each sublayer instead
+            of after it. Defaults to `False`.
         seed: int. The seed of dropout. Defaults to `None`.
+        feedforward_dropout: float. Dropout of the feed-forward network's hidden layer. Defaults to
+            `0.0`.
+        use_gated_activation: bool. Whether the feed-forward network's hidden layer has a gate, as in
+            [Shazeer, 2020](https://arxiv.org/abs/2002.05202). Defaults to `False`.
+        normalization: `"layer_norm"` or `"rms_norm"`. Defaults to `"layer_norm"`.
+        use_bias: bool. Whether attention and the feed-forward network have biases. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -46,6 +52,11 @@ class SynthesizerBlock(keras.layers.Layer):
         bias_initializer="zeros",
         normalize_first=False,
         seed=None,
+        *,
+        feedforward_dropout=0.0,
+        use_gated_activation=False,
+        normalization="layer_norm",
+        use_bias=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -63,8 +74,14 @@ class SynthesizerBlock(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
         self.seed = seed
-        # A wrong spec is an error now, not when the width of the input is known.
+        self.feedforward_dropout = feedforward_dropout
+        self.use_gated_activation = use_gated_activation
+        self.normalization = normalization
+        self.use_bias = use_bias
+        # What is wrong is an error now, not when the width of the input is known.
         self_attention(num_heads, 1, self.attention, max_length)
+        self._residual("check")
+        self._feedforward()
 
     def get_config(self):
         return {
@@ -81,6 +98,10 @@ class SynthesizerBlock(keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "normalize_first": self.normalize_first,
             "seed": self.seed,
+            "feedforward_dropout": self.feedforward_dropout,
+            "use_gated_activation": self.use_gated_activation,
+            "normalization": self.normalization,
+            "use_bias": self.use_bias,
         }
 
     def _attention_layer(self, cls, hidden_dim, name, **kwargs):
@@ -93,9 +114,10 @@ class SynthesizerBlock(keras.layers.Layer):
             self.num_heads,
             hidden_dim // self.num_heads,
             dropout=self.attention_dropout,
+            use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer,
             bias_initializer=self.bias_initializer,
-            seed=self.seed,
+            seed=fork_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
             **kwargs,
@@ -116,6 +138,10 @@ class SynthesizerBlock(keras.layers.Layer):
             self.activation,
             self.kernel_initializer,
             self.bias_initializer,
+            use_bias=self.use_bias,
+            use_gate=self.use_gated_activation,
+            dropout=self.feedforward_dropout,
+            seed=fork_seed(self.seed, "feedforward"),
             dtype=self.dtype_policy,
             name="feedforward",
         )
@@ -125,7 +151,8 @@ class SynthesizerBlock(keras.layers.Layer):
             self.normalize_first,
             self.dropout,
             self.layer_norm_epsilon,
-            seed=self.seed,
+            self.normalization,
+            seed=fork_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -148,7 +175,10 @@ class SynthesizerEncoder(SynthesizerBlock):
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         **kwargs: `dropout`, `attention_dropout`, `activation`, `layer_norm_epsilon`,
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
-            `keras_hub.layers.TransformerEncoder`, and keyword arguments of `keras.layers.Layer`.
+            `keras_hub.layers.TransformerEncoder`; `feedforward_dropout`, dropout of the feed-forward
+            network's hidden layer; `use_gated_activation`, whether that layer has a gate;
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; and keyword arguments of
+            `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, T, hidden_dim)`.
@@ -199,7 +229,7 @@ class SynthesizerEncoder(SynthesizerBlock):
         x, scores = outputs if return_attention_scores else (outputs, None)
         x = self.self_attention_residual(inputs, x, training=training)
 
-        y = self.feedforward(self.feedforward_residual.enter(x))
+        y = self.feedforward(self.feedforward_residual.enter(x), training=training)
         x = self.feedforward_residual(x, y, training=training)
         return (x, scores) if return_attention_scores else x
 
@@ -222,7 +252,10 @@ class SynthesizerDecoder(SynthesizerBlock):
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         **kwargs: `dropout`, `attention_dropout`, `activation`, `layer_norm_epsilon`,
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
-            `keras_hub.layers.TransformerDecoder`, and keyword arguments of `keras.layers.Layer`.
+            `keras_hub.layers.TransformerDecoder`; `feedforward_dropout`, dropout of the feed-forward
+            network's hidden layer; `use_gated_activation`, whether that layer has a gate;
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; and keyword arguments of
+            `keras.layers.Layer`.
 
     Call arguments:
         decoder_sequence: Tensor of shape `(batch, T, hidden_dim)`.
@@ -340,6 +373,6 @@ class SynthesizerDecoder(SynthesizerBlock):
                 caches += (cross_attention_cache,)
             x = self.cross_attention_residual(x, outputs, training=training)
 
-        y = self.feedforward(self.feedforward_residual.enter(x))
+        y = self.feedforward(self.feedforward_residual.enter(x), training=training)
         x = self.feedforward_residual(x, y, training=training)
         return (x, *caches) if caches else x

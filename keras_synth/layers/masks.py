@@ -16,7 +16,7 @@ class AttentionMask:
     Args:
         positions: bool tensor of shape `(T, S)` or `(H, T, S)`.
         query: bool tensor of shape `(batch, T)`.
-        key: bool tensor of shape `(batch, S)`.
+        key: bool tensor of shape `(batch, S)` or `(1, S)`.
         full: bool tensor that broadcasts to `(batch, H, T, S)`.
     """
 
@@ -24,6 +24,35 @@ class AttentionMask:
     query: Any = None
     key: Any = None
     full: Any = None
+
+    @classmethod
+    def of(cls, query_mask=None, value_mask=None, key_mask=None, attention_mask=None, positions=None):
+        """Sorts the mask arguments of an attention layer, of the shapes that `check` allows.
+
+        Args:
+            query_mask: bool, int or float tensor of shape `(batch, T)`.
+            value_mask: The same of shape `(batch, S)`.
+            key_mask: The same of shape `(batch, S)`.
+            attention_mask: The same of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`.
+            positions: bool tensor that broadcasts to `(T, S)`.
+        """
+        query_mask, value_mask, key_mask, mask = (
+            None if mask is None else ops.cast(mask, "bool")
+            for mask in (query_mask, value_mask, key_mask, attention_mask)
+        )
+        key = combine(value_mask, key_mask)
+        if mask is None:
+            return cls(positions, query_mask, key)
+        if hides_columns(mask.shape):
+            column_mask = ops.reshape(mask, (-1, ops.shape(mask)[-1]))
+            return cls(positions, query_mask, combine(key, column_mask))
+        if len(mask.shape) == 2:
+            return cls(combine(positions, mask), query_mask, key)
+        if len(mask.shape) == 3:
+            mask = mask[:, None]
+        if mask.shape[0] == 1:
+            return cls(combine(positions, mask[0]), query_mask, key)
+        return cls(positions, query_mask, key, mask)
 
     def merged(self):
         """All parts as one tensor that broadcasts to `(batch, H, T, S)`, or `None`."""
@@ -33,6 +62,11 @@ class AttentionMask:
             None if self.query is None else self.query[:, None, :, None],
             None if self.key is None else self.key[:, None, None, :],
         )
+
+
+def hides_columns(shape):
+    """Whether an attention mask of this shape hides the same keys from all queries of an example."""
+    return all(size == 1 for size in shape[-3 if len(shape) == 4 else -2 : -1])
 
 
 def combine(*masks):
@@ -61,69 +95,42 @@ def filled_mask(key_length, end_index):
     return ops.arange(key_length, dtype="int32")[None] < end_index
 
 
-def attention_mask(
-    layer,
-    lengths,
-    num_heads,
-    query_mask=None,
-    value_mask=None,
-    key_mask=None,
-    attention_mask=None,
-    positions=None,
-):
-    """Sorts the mask arguments of an attention layer into an `AttentionMask`.
+def check(layer, lengths, query_mask=None, value_mask=None, key_mask=None, attention_mask=None):
+    """Checks the shapes of the mask arguments of an attention layer.
 
     Args:
-        layer: The layer, for error messages.
-        lengths: `(batch, T, S)`, as far as known: ints, tensors or `None`.
-        num_heads: int. The number of heads, `H`.
-        query_mask: bool, int or float tensor of shape `(batch, T)`.
-        value_mask: The same of shape `(batch, S)`.
-        key_mask: The same of shape `(batch, S)`.
-        attention_mask: The same of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`, where any
-            axis may be 1 but `S`.
-        positions: bool tensor that broadcasts to `(T, S)` or `(H, T, S)`.
+        layer: The layer.
+        lengths: `(batch, T, S)`. What is no int is not known, and matches everything.
+        query_mask: Tensor of shape `(batch, T)`.
+        value_mask: Tensor of shape `(batch, S)`.
+        key_mask: Tensor of shape `(batch, S)`.
+        attention_mask: Tensor of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`, where any axis
+            but the last may be 1.
 
     Raises:
         ValueError: If a mask has another shape.
     """
     batch, query_length, key_length = lengths
-
-    def check(name, mask, *shapes):
-        if mask is None:
-            return None
-        mask = ops.cast(mask, "bool")
-        if not any(_fits(mask.shape, shape) for shape in shapes):
-            allowed = " or ".join(_show(shape) for shape in shapes)
+    rows, columns = (query_length, 1), (key_length,)
+    allowed = {
+        "query_mask": (query_mask, [[(batch,), (query_length,)]]),
+        "value_mask": (value_mask, [[(batch,), columns]]),
+        "key_mask": (key_mask, [[(batch,), columns]]),
+        "attention_mask": (
+            attention_mask,
+            [
+                [rows, columns],
+                [(batch, 1), rows, columns],
+                [(batch, 1), (layer.num_heads, 1), rows, columns],
+            ],
+        ),
+    }
+    for name, (mask, shapes) in allowed.items():
+        if mask is not None and not any(_fits(mask.shape, shape) for shape in shapes):
             raise ValueError(
-                f"`{name}` of {type(layer).__name__} '{layer.name}' must have shape {allowed}. "
-                f"Received: {name} of shape {tuple(mask.shape)}"
+                f"`{name}` of {type(layer).__name__} '{layer.name}' must have shape "
+                f"{' or '.join(map(_show, shapes))}. Received: {name} of shape {tuple(mask.shape)}"
             )
-        return mask
-
-    query = check("query_mask", query_mask, [(batch,), (query_length,)])
-    key = combine(
-        check("value_mask", value_mask, [(batch,), (key_length,)]),
-        check("key_mask", key_mask, [(batch,), (key_length,)]),
-    )
-    batch, rows, columns = (batch, 1), (query_length, 1), (key_length,)
-    mask = check(
-        "attention_mask",
-        attention_mask,
-        [rows, columns],
-        [batch, rows, columns],
-        [batch, (num_heads, 1), rows, columns],
-    )
-    if mask is None:
-        return AttentionMask(positions, query, key)
-    if len(mask.shape) == 3:
-        mask = mask[:, None]
-    if len(mask.shape) == 2 or mask.shape[0] == 1:
-        mask = mask[0] if len(mask.shape) == 4 else mask
-        return AttentionMask(combine(positions, mask), query, key)
-    if mask.shape[1] == mask.shape[2] == 1:
-        return AttentionMask(positions, query, combine(key, mask[:, 0, 0]))
-    return AttentionMask(positions, query, key, mask)
 
 
 def _fits(shape, allowed):

@@ -3,8 +3,8 @@
 import keras
 
 from keras_synth import alignments
-from keras_synth.alignments import MixtureAlignment, get
 from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
+from keras_synth.alignments.registry import mixture
 from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 
@@ -265,9 +265,8 @@ class MixtureSynthesizer(SyntheticAttention):
     alignment_arguments = ("alignments",)
 
     def __init__(self, num_heads, key_dim, alignments, max_length=None, **kwargs):
-        parts = [get(part, num_heads, key_dim, max_length, **_shared(kwargs)) for part in alignments]
-        mixture = MixtureAlignment(parts, dtype=kwargs.get("dtype"))
-        super().__init__(num_heads, key_dim, mixture, **kwargs)
+        alignment = mixture(alignments, num_heads, key_dim, max_length, **_shared(kwargs))
+        super().__init__(num_heads, key_dim, alignment, **kwargs)
 
 
 def _shared(kwargs):

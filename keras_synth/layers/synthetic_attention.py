@@ -1,17 +1,19 @@
 """Multi-head attention whose alignment is a layer of its own."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
 from keras_synth import alignments
-from keras_synth.alignments.alignment import positive_int
-from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS, Projecting
+from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
 from keras_synth.layers import masks
 from keras_synth.layers.attend import attend
+from keras_synth.layers.multi_head import MultiHead
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class SyntheticAttention(Projecting):
+class SyntheticAttention(MultiHead):
     """Multi-head attention with any alignment: `Y = softmax(B) G(X)` for each head.
 
     `B` comes from an alignment layer, `G` is a dense projection to values, and the heads are brought
@@ -94,19 +96,9 @@ class SyntheticAttention(Projecting):
         seed=None,
         **kwargs,
     ):
-        super().__init__(use_bias=use_bias, **kwargs)
-        self.supports_masking = True
-        self.num_heads = positive_int(self, "num_heads", num_heads)
-        self.key_dim = positive_int(self, "key_dim", key_dim)
-        self.value_dim = key_dim if value_dim is None else positive_int(self, "value_dim", value_dim)
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"`dropout` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "
-                f"Received: dropout={dropout}"
-            )
-        self.dropout = dropout
-        self.seed = seed
-        self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
+        super().__init__(
+            num_heads, key_dim, value_dim, dropout, output_shape, seed, use_bias=use_bias, **kwargs
+        )
         self.alignment = alignments.get(
             alignment,
             num_heads,
@@ -115,20 +107,26 @@ class SyntheticAttention(Projecting):
             dtype=self.dtype_policy,
             **{name: getattr(self, name) for name in PROJECTION_ARGUMENTS},
         )
-        self.dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
+
+    @property
+    def supports_cross_attention(self):
+        return self.alignment.supports_cross_attention
+
+    @property
+    def max_length(self):
+        return self.alignment.max_length
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         if not self.alignment.built:
             self.alignment.build(query_shape, key_shape)
-        heads = (self.num_heads, self.value_dim)
-        self.value_dense = self.projection("btd,dhv->bthv", heads, "value")
+        self.value_dense = self.projection("btd,dhv->bthv", (self.num_heads, self.value_dim), "value")
         self.value_dense.build(value_shape)
-        output_shape = self._output_shape or (query_shape[-1],)
-        axes = "defg"[: len(output_shape)]
-        self.output_dense = self.projection(f"bthv,hv{axes}->bt{axes}", output_shape, "attention_output")
-        self.output_dense.build((None, None, *heads))
+        super().build(query_shape)
+
+    def project(self, query, value, key):
+        return {"value": self.value_dense(value), "keys": self.alignment.project_key(key, query)}
 
     def init_cache(self, batch_size, length):
         """An empty cache for decoding: values, and keys only where the alignment has keys.
@@ -140,111 +138,28 @@ class SyntheticAttention(Projecting):
         Returns:
             A dict of nested tensors, the cache of positions `0` to `length - 1`.
         """
-        shape = (batch_size, length, self.num_heads, self.value_dim)
-        return {
-            "value": ops.zeros(shape, dtype=self.compute_dtype),
-            "keys": self.alignment.init_cache(batch_size, length),
-        }
+        keys = self.alignment.init_cache(batch_size, length)
+        return {**super().init_cache(batch_size, length), "keys": keys}
 
-    def __call__(self, query, value=None, *args, **kwargs):
-        # Self-attention is a call with two tensors, so that Keras fills in the masks of both.
-        if value is None and kwargs.get("cache") is None:
-            value = query
-        return super().__call__(query, value, *args, **kwargs)
-
-    def call(
-        self,
-        query,
-        value=None,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        cache=None,
-        cache_update_index=None,
-    ):
-        if cache is not None and cache_update_index is None:
-            start_index, values, keys = 0, cache["value"], cache["keys"]
-        else:
-            value = query if value is None else value
-            key = value if key is None else key
-            start_index = 0
-            values, keys = self.value_dense(value), self.alignment.project_key(key, query)
-            if cache is not None:
-                start_index = cache_update_index
-                values, keys = keras.tree.map_structure(
-                    lambda old, new: ops.slice_update(
-                        old, (0, start_index) + (0,) * (len(old.shape) - 2), new
-                    ),
-                    (cache["value"], cache["keys"]),
-                    (values, keys),
-                )
-                cache = {"value": values, "keys": keys}
-
-        batch, query_length = ops.shape(query)[:2]
-        key_length = ops.shape(values)[1]
-        self._check_cross_attention(query_length, key_length, cached=cache is not None)
-        positions = None
-        if use_causal_mask:
-            positions = masks.causal_mask(query_length, key_length, start_index)
-        elif cache is not None and cache_update_index is not None:
-            positions = masks.filled_mask(key_length, start_index + ops.shape(value)[1])
-        support = self.alignment.support(query_length, key_length, start_index)
-        mask = masks.attention_mask(
-            self,
-            (batch, query_length, key_length),
-            self.num_heads,
-            query_mask,
-            value_mask,
-            key_mask,
-            attention_mask,
-            masks.combine(positions, support),
-        )
-
+    def mix(self, query, projected, mask, start_index, causal, training):
+        key_length = ops.shape(projected["value"])[1]
+        support = self.alignment.support(ops.shape(query)[1], key_length, start_index)
+        mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
         logits = self.alignment(
             query,
-            keys=keys,
+            keys=projected["keys"],
             start_index=start_index,
             key_length=key_length,
             key_mask=mask.key,
-            causal=use_causal_mask,
+            causal=causal,
         )
-        output, scores = attend(logits, values, mask, self.dropout_layer, training)
-        outputs = (self.output_dense(output),)
-        if return_attention_scores:
-            outputs += (scores(),)
-        if cache is not None:
-            outputs += (cache,)
-        return outputs if len(outputs) > 1 else outputs[0]
+        return attend(logits, projected["value"], mask, self.dropout_layer, training)
 
     def get_config(self):
         config = super().get_config()
-        config.update(
-            num_heads=self.num_heads,
-            key_dim=self.key_dim,
-            value_dim=self.value_dim,
-            dropout=self.dropout,
-            output_shape=self._output_shape,
-            seed=self.seed,
-        )
         if self.alignment_arguments is None:
             config["alignment"] = keras.saving.serialize_keras_object(self.alignment)
         else:
             alignment_config = self.alignment.get_config()
             config.update({name: alignment_config[name] for name in self.alignment_arguments})
         return config
-
-    def _check_cross_attention(self, query_length, key_length, cached):
-        if cached or self.alignment.supports_cross_attention:
-            return
-        if isinstance(query_length, int) and isinstance(key_length, int):
-            if query_length != key_length:
-                raise ValueError(
-                    f"{type(self).__name__} '{self.name}' synthesizes its alignment from the query "
-                    "alone, so `value` must have the length of `query`. Received: query of length "
-                    f"{query_length}, value of length {key_length}"
-                )

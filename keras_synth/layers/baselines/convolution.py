@@ -51,9 +51,8 @@ class LightweightConvolution(Baseline):
         self.kernel_size = positive_int(self, "kernel_size", kernel_size)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        super().build(query_shape)
         value_shape = query_shape if value_shape is None else value_shape
-        heads = (self.num_heads, self.key_dim)
+        heads = (self.num_heads, self.value_dim)
         self.value_dense = self.projection("btd,dhv->bthv", heads, "value")
         self.value_dense.build(value_shape)
         self.gate_dense = self.projection("btd,dhv->bthv", heads, "gate")
@@ -63,6 +62,7 @@ class LightweightConvolution(Baseline):
             fork(self.kernel_initializer, "kernel"), input_rank=max(len(self.kernel_inputs), 1)
         )
         self.kernel = self.add_kernel("kernel", shape, matrix)
+        super().build(query_shape)
 
     @property
     def kernel_inputs(self):
@@ -73,10 +73,10 @@ class LightweightConvolution(Baseline):
         """The kernels before softmax, of a shape that broadcasts to `(batch, T, H, kernel_size)`."""
         return self.kernel
 
-    def project(self, value, key):
+    def project(self, query, value, key):
         return {"value": self.value_dense(value) * ops.sigmoid(self.gate_dense(value))}
 
-    def mix(self, query, projected, key_mask, start_index, causal, training):
+    def mix_values(self, query, projected, start_index, causal, training):
         values = projected["value"]
         batch, length = ops.shape(query)[:2]
         taps = windows(values, start_index, length, self.kernel_size, causal)
@@ -125,7 +125,7 @@ class DynamicConvolution(LightweightConvolution):
 
     @property
     def kernel_inputs(self):
-        return (self.num_heads, self.key_dim)
+        return (self.num_heads, self.value_dim)
 
     def kernel_logits(self, tokens):
         return ops.einsum("bthv,hvgk->btgk", tokens, self.kernel)

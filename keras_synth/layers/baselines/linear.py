@@ -53,36 +53,31 @@ class LinearAttention(Baseline):
         self.rank = positive_int(self, "rank", rank)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        super().build(query_shape)
         value_shape = query_shape if value_shape is None else value_shape
         heads = (self.num_heads, self.key_dim)
         self.query_dense = self.projection("btd,dhk->bthk", heads, "query")
         self.query_dense.build(query_shape)
         self.key_dense = self.projection("btd,dhk->bthk", heads, "key")
         self.key_dense.build(value_shape if key_shape is None else key_shape)
-        self.value_dense = self.projection("btd,dhv->bthv", heads, "value")
+        self.value_dense = self.projection("btd,dhv->bthv", (self.num_heads, self.value_dim), "value")
         self.value_dense.build(value_shape)
         lengths = (self.num_heads, self.max_length, self.rank)
         self.key_lengths, self.value_lengths = (
             self.add_kernel(name, lengths, PerHeadInitializer(fork(self.kernel_initializer, name)))
             for name in ("key_lengths", "value_lengths")
         )
+        super().build(query_shape)
 
-    def project(self, value, key):
+    def project(self, query, value, key):
         return {"key": self.key_dense(key), "value": self.value_dense(value)}
 
-    def mix(self, query, projected, key_mask, start_index, causal, training):
+    def mix_values(self, query, projected, start_index, causal, training):
         if causal:
             raise ValueError(
                 f"{type(self).__name__} '{self.name}' cannot be causal: each of its projected keys is a "
                 "sum over the whole sequence. Received: use_causal_mask=True"
             )
         length = ops.shape(projected["value"])[1]
-        if isinstance(length, int) and length > self.max_length:
-            raise ValueError(
-                f"{type(self).__name__} '{self.name}' takes sequences of at most "
-                f"max_length={self.max_length} tokens. Received: a sequence of length {length}."
-            )
         value_lengths = self.value_lengths[:, :length]
         keys = ops.einsum("bshd,hsk->bhkd", projected["key"], self.key_lengths[:, :length])
         values = ops.einsum("bshd,hsk->bhkd", projected["value"], value_lengths)

@@ -1,0 +1,50 @@
+"""The decoder of a Transformer without an encoder, with synthesized self-attention."""
+
+import keras
+
+from keras_synth.models.backbone import Decoding, SynthesizerBackbone, tokens_and_mask
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class SynthesizerDecoderBackbone(Decoding, SynthesizerBackbone):
+    """A Transformer decoder whose causal self-attention is synthesized.
+
+    For language models, as those in [Tay et al., 2021](https://arxiv.org/abs/2005.00743). Inputs are a
+    dict with `"token_ids"` and `"padding_mask"`, both `(batch, T)`; the output has shape
+    `(batch, T, hidden_dim)`, and no position of it depends on later tokens.
+
+    Args:
+        vocabulary_size: int. The number of tokens in the vocabulary.
+        num_layers: int. The number of blocks.
+        num_heads: int. The number of attention heads. Must divide `hidden_dim`.
+        hidden_dim: int. The width of the embedding and of every block.
+        intermediate_dim: int. The width of the feed-forward networks' hidden layer.
+        max_length: int. The longest sequence.
+        attention: The self-attention, as in `keras_synth.layers.SynthesizerDecoder`, or a list with one
+            for each block. Defaults to `"random+dot_product"`.
+        **kwargs: `dropout`, `attention_dropout`, `feedforward_dropout`, `activation`,
+            `use_gated_activation`, `normalization`, `layer_norm_epsilon`, `normalize_first`, `use_bias`,
+            `positions`, `tie_word_embeddings` and `seed`, as in
+            `keras_synth.models.SynthesizerEncoderDecoderBackbone`, `dtype`, and keyword arguments of
+            `keras_hub.models.Backbone`.
+
+    Raises:
+        ValueError: If `num_heads` does not divide `hidden_dim`, or another argument is wrong.
+
+    Example:
+
+    >>> import numpy as np
+    >>> backbone = SynthesizerDecoderBackbone(
+    ...     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32,
+    ...     max_length=64,
+    ... )
+    >>> backbone({
+    ...     "token_ids": np.ones((3, 7), "int32"), "padding_mask": np.ones((3, 7), "bool")
+    ... }).shape
+    TensorShape([3, 7, 16])
+    """
+
+    def connect(self, stack):
+        self.make_decoder(stack, self.attention)
+        inputs = tokens_and_mask()
+        return inputs, self.decode(**inputs)

@@ -1,0 +1,129 @@
+"""What the tasks have in common: batches of tokens, compiling after loading, metrics, generation."""
+
+import keras
+import keras_hub
+from keras import ops
+
+
+class SynthesizerTask:
+    """Mixin of all tasks, to stand before the class of KerasHub."""
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        # Batches of tokens, as `keras_synth.data.token_batches` makes them, are taken as they are.
+        if isinstance(x, dict) and set(self.input) <= set(x):
+            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+        return super().preprocess_samples(x, y, sample_weight)
+
+    def compile_from_config(self, config):
+        # Keras restores the arguments of its own `compile` only.
+        arguments = {
+            name: keras.saving.deserialize_keras_object(value)
+            for name, value in config.items()
+            if name != "sampler"
+        }
+        if "sampler" in config:
+            arguments["sampler"] = keras_hub.samplers.get(config["sampler"])
+        self.compile(**arguments)
+        self.optimizer.build(self.trainable_variables)
+
+
+class LanguageModel(SynthesizerTask):
+    """Mixin of the tasks whose loss is a mean over tokens."""
+
+    def compile(self, *args, metrics=None, weighted_metrics="auto", **kwargs):
+        # Padding has weight 0, and counts in no metric, whichever argument brought it here.
+        if metrics:
+            also = [] if weighted_metrics in ("auto", None) else weighted_metrics
+            weighted_metrics = [*metrics, *also]
+        super().compile(*args, weighted_metrics=weighted_metrics, **kwargs)
+
+
+class GenerativeModel(LanguageModel):
+    """Mixin of the tasks that generate: decoding with a cache, by a sampler of KerasHub.
+
+    A subclass says in `prefill` how decoding starts. In beam search a sequence that has ended keeps its
+    probability, so that short and long answers compete fairly.
+    """
+
+    #: What the names of the inputs that are generated begin with.
+    side = ""
+
+    def prefill(self, inputs):
+        """Runs the model over the prompts.
+
+        Args:
+            inputs: The dict that `generate_step` gets.
+
+        Returns:
+            The decoder's output, `(batch, T, hidden_dim)`, and the cache.
+        """
+        raise NotImplementedError
+
+    def logits(self, hidden):
+        """The logits of the next token, from the decoder's output."""
+        return self.backbone.token_embedding(hidden, reverse=True)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "sampler": keras_hub.samplers.serialize(self.sampler)}
+
+    def generate_step(self, inputs, stop_token_ids=None):
+        """Generates the tokens of one batch; what `generate` compiles.
+
+        Args:
+            inputs: A dict of tensors, as the model takes them. Prompts begin with a token each.
+            stop_token_ids: Tuple of ints. The tokens that end a sequence; `None` to go on to the end.
+
+        Returns:
+            A dict with the tokens and the padding mask of what was generated, prompts included.
+        """
+        token_ids = inputs[f"{self.side}token_ids"]
+        prompt_mask = ops.cast(inputs[f"{self.side}padding_mask"], "bool")
+        hidden, cache = self.prefill(inputs)
+        lengths = ops.sum(ops.cast(prompt_mask, "int32"), axis=-1)
+
+        def next(prompt, state, index):
+            cache, prompt_mask = state
+
+            def previous(sequences):
+                return ops.slice(sequences, (0, index - 1), (ops.shape(sequences)[0], 1))
+
+            hidden, cache = self.backbone.decode_with_cache(previous(prompt), cache, index - 1)
+            logits = self.logits(hidden)[:, 0]
+            if stop_token_ids is not None:
+                ended = _is_any(previous(prompt), stop_token_ids) & ~previous(prompt_mask)
+                logits = _stay_ended(logits, ended, stop_token_ids)
+            return logits, hidden[:, 0], (cache, prompt_mask)
+
+        token_ids = self.sampler(
+            next=next,
+            prompt=token_ids,
+            cache=(cache, prompt_mask),
+            index=ops.maximum(ops.min(lengths), 1),
+            mask=prompt_mask,
+            stop_token_ids=stop_token_ids,
+            hidden_states=hidden,
+            model=self,
+        )
+        padding_mask = ops.ones_like(token_ids, dtype="bool")
+        if stop_token_ids is not None:
+            ends = ops.cast(_is_any(token_ids, stop_token_ids) & ~prompt_mask, "int32")
+            # Nothing after the first end; the end itself still counts.
+            padding_mask = ops.cumsum(ends, axis=-1) - ends == 0
+        return {f"{self.side}token_ids": token_ids, f"{self.side}padding_mask": padding_mask}
+
+
+def _is_any(token_ids, candidates):
+    """Where `token_ids` are one of `candidates`."""
+    return ops.any(ops.stack([token_ids == candidate for candidate in candidates]), axis=0)
+
+
+def _stay_ended(logits, ended, stop_token_ids):
+    """Lets a sequence that has `ended` repeat that end with certainty.
+
+    KerasHub's beam search knows no ends: without this it would go on to multiply the probability of
+    an ended beam with those of tokens that nobody will see.
+    """
+    is_stop = ops.arange(ops.shape(logits)[-1]) == stop_token_ids[0]
+    certain = ops.where(is_stop, 0.0, -1e9)
+    return ops.where(ended, certain, ops.cast(logits, "float32"))
