@@ -9,6 +9,12 @@ import pytest
 # Makes the modules `oracle` and `helpers` importable from every test.
 sys.path.append(str(Path(__file__).parent / "layers"))
 
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("tensorflow") and keras.backend.backend() != "tensorflow":
+        pytest.skip("needs the TensorFlow backend")
+
+
 PAIRS = {
     "encoder_text": ["one two", "three", "four five six", "six one"] * 8,
     "decoder_text": ["eins zwei", "drei", "vier fünf sechs", "sechs eins"] * 8,

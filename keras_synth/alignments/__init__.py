@@ -14,6 +14,7 @@ from keras_synth.alignments.fixed_pattern import PATTERNS, FixedPatternAlignment
 from keras_synth.alignments.mixture import HeadwiseAlignment, MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
 from keras_synth.alignments.registry import NAMES, get, serialize
+from keras_synth.alignments.relative_bias import RelativeBiasAlignment, SumAlignment
 
 __all__ = [
     "NAMES",
@@ -31,6 +32,8 @@ __all__ = [
     "HeadwiseAlignment",
     "MixtureAlignment",
     "RandomAlignment",
+    "RelativeBiasAlignment",
+    "SumAlignment",
     "describe",
     "get",
     "serialize",

@@ -31,8 +31,13 @@ class CompoundAlignment(Alignment):
         self.alignments = parts
 
     def count_heads(self, heads):
-        """The number of heads that parts with so many `heads` make together."""
-        raise NotImplementedError
+        """The number of heads that parts with so many `heads` make together: as many as each has."""
+        if len(set(heads)) > 1:
+            raise ValueError(
+                f"All `alignments` of {type(self).__name__} must have the same number of heads. "
+                f"Received: num_heads={heads}"
+            )
+        return heads[0]
 
     @property
     def reads(self):
@@ -98,14 +103,6 @@ class MixtureAlignment(CompoundAlignment):
     >>> MixtureAlignment(parts)(np.zeros((3, 5, 8))).shape
     TensorShape([3, 2, 5, 5])
     """
-
-    def count_heads(self, heads):
-        if len(set(heads)) > 1:
-            raise ValueError(
-                "All `alignments` of MixtureAlignment must have the same number of heads. "
-                f"Received: num_heads={heads}"
-            )
-        return heads[0]
 
     @property
     def formula(self):

@@ -32,6 +32,8 @@ class MaskingTokenizer(SynthesizerTokenizer):
     3
     """
 
+    mask_token = MASK
+
     def __init__(self, proto=None, num_sentinels=100, **kwargs):
         self.num_sentinels = num_sentinels
         super().__init__(proto=proto, **kwargs)
@@ -48,7 +50,8 @@ class MaskingTokenizer(SynthesizerTokenizer):
         known = set(self.get_vocabulary())
         added = [MASK, *map(SENTINEL.format, range(self.num_sentinels))]
         super().set_proto(_add_pieces(self.proto, [piece for piece in added if piece not in known]))
-        if not hasattr(self, "mask_token"):
+        # Special only now, because no vocabulary may lack a special token.
+        if "mask_token" not in self._special_token_attrs:
             self._add_special_token(MASK, "mask_token")
 
     def get_config(self):

@@ -4,9 +4,12 @@ import keras
 
 from keras_synth import alignments
 from keras_synth.alignments.alignment import positive_int
+from keras_synth.alignments.initializers import fork
+from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
 from keras_synth.layers.named import DotProductAttention
 from keras_synth.layers.registry import self_attention
-from keras_synth.layers.residual import FeedForward, Residual, fork_seed
+from keras_synth.layers.residual import FeedForward, Residual, fork_seed, make_normalization
+from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 
 class SynthesizerBlock(keras.layers.Layer):
@@ -35,6 +38,8 @@ class SynthesizerBlock(keras.layers.Layer):
             [Shazeer, 2020](https://arxiv.org/abs/2002.05202). Defaults to `False`.
         normalization: `"layer_norm"` or `"rms_norm"`. Defaults to `"layer_norm"`.
         use_bias: bool. Whether attention and the feed-forward network have biases. Defaults to `True`.
+        use_relative_bias: bool. Whether a `RelativeBiasAlignment` is added to the logits of
+            self-attention. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -57,6 +62,7 @@ class SynthesizerBlock(keras.layers.Layer):
         use_gated_activation=False,
         normalization="layer_norm",
         use_bias=True,
+        use_relative_bias=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,10 +84,18 @@ class SynthesizerBlock(keras.layers.Layer):
         self.use_gated_activation = use_gated_activation
         self.normalization = normalization
         self.use_bias = use_bias
+        self.use_relative_bias = use_relative_bias
         # What is wrong is an error now, not when the width of the input is known.
-        self_attention(num_heads, 1, self.attention, max_length)
-        self._residual("check")
-        self._feedforward()
+        for name in ("dropout", "attention_dropout", "feedforward_dropout"):
+            rate = getattr(self, name)
+            if not 0 <= rate < 1:
+                raise ValueError(
+                    f"`{name}` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "
+                    f"Received: {name}={rate}"
+                )
+        make_normalization(normalization, layer_norm_epsilon)
+        make = biased_self_attention if use_relative_bias else self_attention
+        make(num_heads, 1, self.attention, max_length)
 
     def get_config(self):
         return {
@@ -102,6 +116,7 @@ class SynthesizerBlock(keras.layers.Layer):
             "use_gated_activation": self.use_gated_activation,
             "normalization": self.normalization,
             "use_bias": self.use_bias,
+            "use_relative_bias": self.use_relative_bias,
         }
 
     def _attention_layer(self, cls, hidden_dim, name, **kwargs):
@@ -115,8 +130,9 @@ class SynthesizerBlock(keras.layers.Layer):
             hidden_dim // self.num_heads,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
+            # So that those of self- and cross-attention differ, also with a seed.
+            kernel_initializer=fork(self.kernel_initializer, name),
+            bias_initializer=fork(self.bias_initializer, name),
             seed=fork_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
@@ -124,13 +140,9 @@ class SynthesizerBlock(keras.layers.Layer):
         )
 
     def _self_attention(self, hidden_dim):
-        return self._attention_layer(
-            self_attention,
-            hidden_dim,
-            "self_attention",
-            attention=self.attention,
-            max_length=self.max_length,
-        )
+        arguments = {"attention": self.attention, "max_length": self.max_length}
+        make = biased_self_attention if self.use_relative_bias else self_attention
+        return self._attention_layer(make, hidden_dim, "self_attention", **arguments)
 
     def _feedforward(self):
         return FeedForward(
@@ -177,8 +189,8 @@ class SynthesizerEncoder(SynthesizerBlock):
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
             `keras_hub.layers.TransformerEncoder`; `feedforward_dropout`, dropout of the feed-forward
             network's hidden layer; `use_gated_activation`, whether that layer has a gate;
-            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; and keyword arguments of
-            `keras.layers.Layer`.
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `use_relative_bias`, whether
+            there is a bias for each distance as in T5; and keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, T, hidden_dim)`.
@@ -233,6 +245,25 @@ class SynthesizerEncoder(SynthesizerBlock):
         x = self.feedforward_residual(x, y, training=training)
         return (x, scores) if return_attention_scores else x
 
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def compute_output_spec(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        return self.self_attention.compute_output_spec(
+            inputs,
+            query_mask=padding_mask,
+            value_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+        )
+
 
 @keras.saving.register_keras_serializable("keras_synth")
 class SynthesizerDecoder(SynthesizerBlock):
@@ -254,8 +285,8 @@ class SynthesizerDecoder(SynthesizerBlock):
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
             `keras_hub.layers.TransformerDecoder`; `feedforward_dropout`, dropout of the feed-forward
             network's hidden layer; `use_gated_activation`, whether that layer has a gate;
-            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; and keyword arguments of
-            `keras.layers.Layer`.
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `use_relative_bias`, whether
+            there is a bias for each distance as in T5; and keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         decoder_sequence: Tensor of shape `(batch, T, hidden_dim)`.
@@ -333,13 +364,7 @@ class SynthesizerDecoder(SynthesizerBlock):
         use_causal_mask=True,
         training=None,
     ):
-        has_encoder = encoder_sequence is not None or cross_attention_cache is not None
-        if has_encoder != (self.cross_attention is not None):
-            raise ValueError(
-                f"{type(self).__name__} '{self.name}' was built "
-                f"{'without' if has_encoder else 'with'} an encoder and must be called so. "
-                f"Received: encoder_sequence={encoder_sequence}"
-            )
+        self._check_encoder(encoder_sequence, cross_attention_cache)
         caches = ()
 
         x = self.self_attention_residual.enter(decoder_sequence)
@@ -376,3 +401,65 @@ class SynthesizerDecoder(SynthesizerBlock):
         y = self.feedforward(self.feedforward_residual.enter(x), training=training)
         x = self.feedforward_residual(x, y, training=training)
         return (x, *caches) if caches else x
+
+    def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        return decoder_sequence_shape
+
+    def compute_output_spec(
+        self,
+        decoder_sequence,
+        encoder_sequence=None,
+        decoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_padding_mask=None,
+        encoder_attention_mask=None,
+        self_attention_cache=None,
+        self_attention_cache_update_index=None,
+        cross_attention_cache=None,
+        cross_attention_cache_update_index=None,
+        use_causal_mask=True,
+        training=None,
+    ):
+        self._check_encoder(encoder_sequence, cross_attention_cache)
+        specs = [
+            self.self_attention.compute_output_spec(
+                decoder_sequence,
+                query_mask=decoder_padding_mask,
+                value_mask=decoder_padding_mask,
+                attention_mask=decoder_attention_mask,
+                cache=self_attention_cache,
+            )
+        ]
+        if self.cross_attention is not None:
+            specs.append(
+                self.cross_attention.compute_output_spec(
+                    decoder_sequence,
+                    encoder_sequence,
+                    value_mask=encoder_padding_mask,
+                    attention_mask=encoder_attention_mask,
+                    cache=cross_attention_cache,
+                )
+            )
+        caches = tuple(spec[1] for spec in specs if isinstance(spec, tuple))
+        output = keras.KerasTensor(decoder_sequence.shape, self.compute_dtype)
+        return (output, *caches) if caches else output
+
+    def _check_encoder(self, encoder_sequence, cross_attention_cache):
+        has_encoder = encoder_sequence is not None or cross_attention_cache is not None
+        if has_encoder != (self.cross_attention is not None):
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' was built "
+                f"{'without' if has_encoder else 'with'} an encoder and must be called so. "
+                f"Received: encoder_sequence={encoder_sequence}"
+            )
+
+
+def biased_self_attention(num_heads, key_dim, attention, max_length=None, **kwargs):
+    """As `self_attention`, with a relative bias added to the logits."""
+    arguments = {name: kwargs[name] for name in PROJECTION_ARGUMENTS if name in kwargs}
+    dtype = kwargs.get("dtype")
+    alignment = alignments.get(attention, num_heads, key_dim, max_length, dtype=dtype, **arguments)
+    bias = alignments.RelativeBiasAlignment(num_heads, dtype=dtype)
+    return SyntheticAttention(
+        num_heads, key_dim, alignments.SumAlignment([alignment, bias], dtype=dtype), **kwargs
+    )

@@ -35,6 +35,10 @@ _CONFIG = (
 )
 
 
+#: The kinds of positions.
+POSITIONS = ("sinusoidal", "learned", "relative_bias", None)
+
+
 class SynthesizerBackbone(keras_hub.models.Backbone):
     """Base class of the backbones.
 
@@ -60,7 +64,10 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         normalize_first: bool. Whether blocks are pre-norm, with a normalization after the last one.
             Defaults to `True`.
         use_bias: bool. Whether attention and the feed-forward networks have biases. Defaults to `True`.
-        positions: `"sinusoidal"`, `"learned"` or `None`. Defaults to `"sinusoidal"`.
+        positions: `"sinusoidal"`, `"learned"`, `"relative_bias"` or `None`. With the third, a bias for each
+            distance is added to the logits of self-attention, as in
+            [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), though here each block has its own.
+            Defaults to `"sinusoidal"`.
         tie_word_embeddings: bool. Whether logits are made with the embedding itself instead of a matrix
             of their own. Defaults to `True`.
         seed: int. The seed of dropout. Defaults to `None`.
@@ -97,6 +104,12 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
                 f"`num_heads` must divide `hidden_dim`. Received: num_heads={num_heads}, "
                 f"hidden_dim={hidden_dim}"
             )
+        if positions not in POSITIONS:
+            raise ValueError(
+                f"`positions` must be one of {', '.join(map(repr, POSITIONS))}. "
+                f"Received: positions={positions!r}"
+            )
+        use_relative_bias = positions == "relative_bias"
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -124,7 +137,7 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             vocabulary_size,
             hidden_dim,
             max_length,
-            positions,
+            None if use_relative_bias else positions,
             tie_word_embeddings,
             dropout,
             fork_seed(seed, "embedding"),
@@ -142,6 +155,7 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
                     attention=spec,
                     activation=self.activation,
                     **{argument: getattr(self, argument) for argument in _BLOCK_ARGUMENTS},
+                    use_relative_bias=use_relative_bias,
                     seed=fork_seed(seed, f"{name}_{i}"),
                     dtype=dtype,
                     name=f"{name}_{i}",

@@ -6,9 +6,6 @@ import keras
 import keras_hub
 from keras import ops
 
-#: The names of the kinds of positions. A relative bias is no part of the embedding.
-POSITIONS = ("sinusoidal", "learned", None)
-
 
 @keras.saving.register_keras_serializable("keras_synth")
 class SynthesizerEmbedding(keras.layers.Layer):
@@ -35,8 +32,7 @@ class SynthesizerEmbedding(keras.layers.Layer):
         training: bool. Whether dropout acts.
 
     Raises:
-        ValueError: If `positions` is something else; in a call, if a sequence is longer than
-            `max_length`.
+        ValueError: In a call, if a sequence is longer than `max_length`.
     """
 
     def __init__(
@@ -51,11 +47,6 @@ class SynthesizerEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if positions not in POSITIONS:
-            raise ValueError(
-                f"`positions` must be one of {', '.join(map(repr, POSITIONS))}. "
-                f"Received: positions={positions!r}"
-            )
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_length = max_length

@@ -47,7 +47,8 @@ class SynthesizerMaskedLM(LanguageModel, keras_hub.models.MaskedLM):
             token_embedding=backbone.token_embedding,
             intermediate_activation="gelu",
             layer_norm_epsilon=backbone.layer_norm_epsilon,
-            dtype=backbone.dtype_policy,
+            # In mixed precision it would add its bias, in float32, to logits in float16.
+            dtype="float32",
             name="masked_lm_head",
         )
 

@@ -34,6 +34,7 @@ class SynthesizerMaskedLMPreprocessor(NoSegments, keras_hub.models.MaskedLMPrepr
         if not hasattr(tokenizer, "mask_token"):
             raise ValueError(
                 f"The `tokenizer` of {type(self).__name__} must have a mask token, as "
-                f"`keras_synth.data.masking_tokenizer.MaskingTokenizer` has. Received: tokenizer={tokenizer}"
+                "`keras_synth.data.masking_tokenizer.MaskingTokenizer` has. "
+                f"Received: tokenizer={tokenizer}"
             )
         super().__init__(tokenizer, sequence_length, **kwargs)

@@ -21,6 +21,7 @@ _T5 = dict(
     layer_norm_epsilon=1e-6,
     normalize_first=True,
     use_bias=False,
+    positions="relative_bias",
 )
 
 #: name: arguments of `SynthesizerEncoderBackbone`, `SynthesizerDecoderBackbone` or

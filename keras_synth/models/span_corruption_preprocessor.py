@@ -20,7 +20,7 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
 
     Args:
         tokenizer: A `keras_synth.data.masking_tokenizer.MaskingTokenizer`, or another tokenizer with
-            start, end and pad tokens that has `sentinel_ids`.
+            start, end and pad tokens that has `num_sentinels` and `sentinel_ids`.
         encoder_sequence_length: int. The number of tokens of the text, with start and end.
         decoder_sequence_length: int. The number of tokens of the spans, with sentinels, start and end.
         noise_density: float. The share of the tokens that are taken out. Defaults to `0.15`.
@@ -44,7 +44,7 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
         seed=None,
         **kwargs,
     ):
-        if not hasattr(tokenizer, "sentinel_ids"):
+        if not hasattr(tokenizer, "num_sentinels"):
             raise ValueError(
                 f"The `tokenizer` of {type(self).__name__} must have sentinels, as "
                 "`keras_synth.data.masking_tokenizer.MaskingTokenizer` has. "
@@ -63,9 +63,7 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
         spec = tf.RaggedTensorSpec([None], tokens.dtype, ragged_rank=0)
         sources, targets = tf.map_fn(self._corrupt, tokens, fn_output_signature=(spec, spec))
         source, source_mask = self.encoder_packer(sources)
-        target, target_mask = self.decoder_packer(
-            targets, sequence_length=self.decoder_sequence_length + 1
-        )
+        target, target_mask = self.decoder_packer(targets, sequence_length=self.decoder_sequence_length + 1)
         outputs = (
             {
                 "encoder_token_ids": source,

@@ -1,5 +1,7 @@
 """What the tasks have in common: batches of tokens, compiling after loading, metrics, generation."""
 
+import contextlib
+
 import keras
 import keras_hub
 from keras import ops
@@ -26,6 +28,23 @@ class SynthesizerTask:
         self.compile(**arguments)
         self.optimizer.build(self.trainable_variables)
 
+    def save_task_weights(self, filepath):
+        with self._without_optimizer():
+            super().save_task_weights(filepath)
+
+    def load_task_weights(self, filepath):
+        with self._without_optimizer():
+            super().load_task_weights(filepath)
+
+    @contextlib.contextmanager
+    def _without_optimizer(self):
+        """A preset holds the weights of a task and not the state of its training."""
+        optimizer, self.optimizer = self.optimizer, None
+        try:
+            yield
+        finally:
+            self.optimizer = optimizer
+
 
 class LanguageModel(SynthesizerTask):
     """Mixin of the tasks whose loss is a mean over tokens."""
@@ -42,7 +61,7 @@ class GenerativeModel(LanguageModel):
     """Mixin of the tasks that generate: decoding with a cache, by a sampler of KerasHub.
 
     A subclass says in `prefill` how decoding starts. In beam search a sequence that has ended keeps its
-    probability, so that short and long answers compete fairly.
+    probability, so that short and long answers compete fairly, and so does one whose prompt goes on.
     """
 
     #: What the names of the inputs that are generated begin with.
@@ -84,15 +103,20 @@ class GenerativeModel(LanguageModel):
 
         def next(prompt, state, index):
             cache, prompt_mask = state
+            last = ops.shape(prompt)[1] - 1
 
-            def previous(sequences):
-                return ops.slice(sequences, (0, index - 1), (ops.shape(sequences)[0], 1))
+            def at(index, sequences):
+                return ops.slice(sequences, (0, index), (ops.shape(sequences)[0], 1))
 
-            hidden, cache = self.backbone.decode_with_cache(previous(prompt), cache, index - 1)
+            previous, following = index - 1, ops.minimum(index, last)
+            hidden, cache = self.backbone.decode_with_cache(at(previous, prompt), cache, previous)
             logits = self.logits(hidden)[:, 0]
+            # KerasHub's beam search knows neither ends nor prompts of unequal length. Without this it
+            # would multiply the probability of a beam with those of tokens that nobody will see.
+            logits = _certain(logits, at(following, prompt), where=at(following, prompt_mask))
             if stop_token_ids is not None:
-                ended = _is_any(previous(prompt), stop_token_ids) & ~previous(prompt_mask)
-                logits = _stay_ended(logits, ended, stop_token_ids)
+                ended = _is_any(at(previous, prompt), stop_token_ids) & ~at(previous, prompt_mask)
+                logits = _certain(logits, stop_token_ids[0], where=ended)
             return logits, hidden[:, 0], (cache, prompt_mask)
 
         token_ids = self.sampler(
@@ -118,12 +142,8 @@ def _is_any(token_ids, candidates):
     return ops.any(ops.stack([token_ids == candidate for candidate in candidates]), axis=0)
 
 
-def _stay_ended(logits, ended, stop_token_ids):
-    """Lets a sequence that has `ended` repeat that end with certainty.
-
-    KerasHub's beam search knows no ends: without this it would go on to multiply the probability of
-    an ended beam with those of tokens that nobody will see.
-    """
-    is_stop = ops.arange(ops.shape(logits)[-1]) == stop_token_ids[0]
-    certain = ops.where(is_stop, 0.0, -1e9)
-    return ops.where(ended, certain, ops.cast(logits, "float32"))
+def _certain(logits, token_ids, where):
+    """Logits by which the next token is this one, `where` that is true."""
+    vocabulary = ops.arange(ops.shape(logits)[-1], dtype="int32")
+    only = ops.where(vocabulary == ops.cast(token_ids, "int32"), 0.0, -1e9)
+    return ops.where(where, only, ops.cast(logits, "float32"))

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from helpers import close
 
 from keras_synth import alignments, layers
 
@@ -77,10 +78,6 @@ def expected_logits(name, layer, x, mask=None, causal=False):
         row = hidden @ weights["logits_kernel"][h] + weights["logits_bias"][h, 0]
         logits[b, h, t] = row[:length]
     return logits
-
-
-def close(actual, expected, tolerance=1e-10):
-    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), tolerance, tolerance)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -206,6 +203,7 @@ def test_dtype_policies_are_honoured(name, policy):
     close(np.asarray(output, "float32"), expected, 0.05 * scale)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_xla_gives_the_same(name):
     import tensorflow as tf

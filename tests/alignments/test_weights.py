@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers import (
     ALL,
     BATCH,
@@ -16,6 +15,7 @@ from helpers import (
     attention,
     close,
     inputs,
+    outputs_and_gradients,
 )
 
 from keras_synth import alignments, layers
@@ -74,12 +74,9 @@ def test_build_makes_every_weight_and_none_has_a_batch_axis(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_trained_weight_gets_a_gradient(name):
-    layer, x = attention(name), inputs()
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(x) * inputs(seed=8))
-    for weight, gradient in zip(
-        layer.trainable_weights, tape.gradient(loss, layer.trainable_weights), strict=True
-    ):
+    layer = attention(name)
+    _, (_, *gradients) = outputs_and_gradients(layer, inputs())
+    for weight, gradient in zip(layer.trainable_weights, gradients, strict=True):
         if not weight.path.endswith("key/bias"):  # softmax does not see what all keys have in common
             assert np.abs(gradient).max() > 1e-6, weight.path
 
@@ -235,7 +232,9 @@ def test_tables_have_the_scale_of_each_head():
     assert_glorot(layer.table, WIDE_LENGTH, WIDE_LENGTH)
 
 
-@pytest.mark.parametrize("name", ["random", "factorized_random"])
-def test_random_logits_start_with_standard_deviation_one(name):
+@pytest.mark.parametrize(
+    "name, stddev", [("random", 0.1), ("factorized_random", 0.1), ("fixed_random", 1.0)]
+)
+def test_logits_of_tables_start_with_the_measured_standard_deviation(name, stddev):
     logits = wide(name).alignment(inputs(length=WIDE_LENGTH, width=WIDE))
-    np.testing.assert_allclose(np.std(logits), 1, rtol=0.05)
+    np.testing.assert_allclose(np.std(logits), stddev, rtol=0.05)

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from helpers import close, outputs_and_gradients
 
 from keras_synth import layers
 from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
@@ -35,10 +36,6 @@ def make(name, dtype="float64", **kwargs):
     for number, weight in enumerate(layer.weights):
         weight.assign(0.5 * normal(*weight.shape, seed=(7, number)))
     return layer
-
-
-def close(actual, expected, tolerance=1e-10):
-    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), tolerance, tolerance)
 
 
 def softmax(x):
@@ -252,7 +249,7 @@ def test_a_comparison_is_one_argument(spec, tmp_path):
         x = SynthesizerEncoder(9, 2, attention=attention, max_length=MAX_LENGTH)(x)
     model = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(x))
     assert model.layers[2].self_attention is not model.layers[3].self_attention
-    model.compile("adam", "mse", jit_compile=False)
+    model.compile("sgd", "mse", jit_compile=False)
     tokens = np.random.default_rng(0).integers(0, 17, (8, 5))
     model.fit(tokens, np.zeros((8, 6)), verbose=0, batch_size=4)
     model.save(tmp_path / "model.keras")
@@ -271,16 +268,12 @@ def test_dtype_policies_are_honoured(name, policy):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_padding_has_finite_gradients(name):
-    import tensorflow as tf
-
-    layer, x = make(name), tf.constant(normal(BATCH, LENGTH, WIDTH))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        loss = tf.reduce_sum(layer(x, query_mask=MASK, value_mask=MASK) ** 2)
-    gradients = tape.gradient(loss, [x, *layer.trainable_weights])
+    layer, x = make(name), normal(BATCH, LENGTH, WIDTH)
+    _, gradients = outputs_and_gradients(layer, x, query_mask=MASK, value_mask=MASK)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", NAMES)
 def test_xla_gives_the_same(name):
     import tensorflow as tf

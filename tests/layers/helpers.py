@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_synth import alignments, layers
 
@@ -71,6 +72,37 @@ def attention(name, dtype="float64", max_length=MAX_LENGTH, **kwargs):
     )
     layer.build((None, None, WIDTH))
     return randomize(layer)
+
+
+def outputs_and_gradients(layer, x, **arguments):
+    """What a layer makes of `x`, and gradients of a loss whose own is of size one in every output.
+
+    The gradients are those of `x` and of `layer.trainable_weights`.
+    """
+    x = ops.convert_to_tensor(x, layer.compute_dtype)
+
+    def call(x):
+        outputs = layer(x, **arguments)
+        output = ops.cast(outputs[0] if isinstance(outputs, tuple) else outputs, "float64")
+        return ops.sum(output * normal(*output.shape, seed=8)), outputs
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss, outputs = call(x)
+        return outputs, tape.gradient(loss, [x, *layer.trainable_weights])
+
+    import jax
+
+    def call_with(x, weights):
+        with keras.StatelessScope(list(zip(layer.trainable_weights, weights, strict=True))):
+            return call(x)
+
+    weights = [weight.value for weight in layer.trainable_weights]
+    gradients, outputs = jax.grad(call_with, argnums=(0, 1), has_aux=True)(x, weights)
+    return outputs, [gradients[0], *gradients[1]]
 
 
 def close(actual, expected, tolerance=TOLERANCE):

@@ -7,6 +7,7 @@ import pytest
 from helpers import BATCH, HEADS, LENGTH, MAX_LENGTH, PADDING, close, inputs, random_mask, randomize
 
 from keras_synth import layers
+from keras_synth.alignments import RelativeBiasAlignment
 
 WIDTH, INNER, SOURCE_LENGTH = 14, 19, 11
 NAMES = ["random", "dense", "dot_product", "random+dot_product"]
@@ -301,3 +302,91 @@ def test_wrong_arguments_are_errors_at_once(cls, arguments, message):
     right = {"intermediate_dim": 11, "num_heads": 2, "attention": "random", "max_length": 9}
     with pytest.raises(ValueError, match=message):
         cls(**{**right, **arguments})
+
+
+# The choices in which the models of the literature differ.
+
+CHOICES = {
+    "feedforward_dropout": 0.3,
+    "use_gated_activation": True,
+    "normalization": "rms_norm",
+    "use_bias": False,
+    "use_relative_bias": True,
+}
+
+
+@pytest.mark.parametrize("cls", BLOCKS)
+def test_config_holds_the_choices(cls):
+    config = block(cls, **CHOICES).get_config()
+    assert {name: config[name] for name in CHOICES} == CHOICES
+    assert cls.from_config(config).get_config() == config
+
+
+def test_a_gated_block_without_biases_and_with_rms_norm_equals_the_formula():
+    layer = block(
+        layers.SynthesizerEncoder,
+        normalize_first=True,
+        activation="tanh",
+        **{**CHOICES, "use_relative_bias": False},
+    )
+    assert not [weight.path for weight in layer.weights if "bias" in weight.path]
+
+    def rms(x, layer):
+        scale = np.sqrt((x**2).mean(axis=-1, keepdims=True) + layer.epsilon)
+        return x / scale * oracle.array(layer.scale)
+
+    def feedforward(x, network):
+        gate = x @ oracle.array(network.gate.kernel)
+        hidden = np.tanh(x @ oracle.array(network.intermediate.kernel)) * gate
+        return hidden @ oracle.array(network.output_dense.kernel)
+
+    x = sequence()
+    attended, _ = oracle.attention(layer.self_attention, rms(x, layer.self_attention_residual.norm))
+    middle = x + attended
+    expected = middle + feedforward(rms(middle, layer.feedforward_residual.norm), layer.feedforward)
+    close(layer(x), expected)
+
+
+@pytest.mark.parametrize("cls", BLOCKS)
+def test_feedforward_dropout_acts_in_training_alone(cls):
+    layer, x = block(cls, seed=1, feedforward_dropout=0.5), sequence()
+    close(layer(x), block(cls)(x))
+    assert np.abs(layer(x, training=True) - layer(x)).max() > 0.01
+
+
+def test_no_two_dropouts_of_a_seeded_block_are_the_same():
+    layer = block(layers.SynthesizerDecoder, source=True, seed=1, dropout=0.5)
+    dropouts = [sub for sub in layer._flatten_layers() if isinstance(sub, keras.layers.Dropout)]
+    assert len({sub.seed for sub in dropouts}) == len(dropouts) == 6
+
+
+@pytest.mark.parametrize("cls", BLOCKS)
+def test_an_unknown_normalization_is_an_error_at_once(cls):
+    with pytest.raises(ValueError, match="'layer_norm', 'rms_norm'.*normalization='rms'"):
+        cls(11, 2, "dot_product", normalization="rms")
+
+
+@pytest.mark.parametrize("name", ["random", "dot_product"])
+def test_a_relative_bias_is_added_to_the_logits(name):
+    layer = block(layers.SynthesizerDecoder, name, use_relative_bias=True)
+    alignment, bias = layer.self_attention.alignment.alignments
+    x = sequence()
+    close(
+        layer.self_attention.alignment(x, causal=True),
+        np.asarray(alignment(x)) + np.asarray(bias(x, causal=True)),
+    )
+    close(layer(x)[:, :3], layer(x[:, :3]))
+
+
+def test_the_buckets_of_a_relative_bias_are_those_of_t5():
+    peer = pytest.importorskip("keras_hub.src.models.t5.t5_multi_head_attention").T5MultiHeadAttention
+    bias = RelativeBiasAlignment(HEADS)
+    bias.build((None, None, WIDTH))
+    randomize(bias)
+    for causal in (True, False):
+        attention = peer(causal, WIDTH, 7, HEADS, 0.0, use_relative_attention_bias=True)
+        attention.relative_attention_bias.assign(np.transpose(bias.table.numpy()))
+        x = np.zeros((1, 300, WIDTH), "float32")
+        close(bias(x, causal=causal), attention.compute_bias(300, 300)[0], 1e-6)
+        part = bias(x[:, :2], start_index=7, key_length=11, causal=causal)
+        close(part, bias(x[:, :11], causal=causal)[:, 7:9], 1e-6)

@@ -27,6 +27,7 @@ def test_batch_and_length_may_be_unknown(name):
             close(actual, expected)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ALL)
 def test_one_traced_function_serves_every_length(name):
     layer, traces = attention(name), []
@@ -44,6 +45,7 @@ def test_one_traced_function_serves_every_length(name):
     assert len(traces) == 1
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", [name for name in ALL if name != "dot_product"])
 def test_a_traced_function_refuses_a_sequence_longer_than_max_length(name):
     layer = attention(name)
@@ -52,6 +54,7 @@ def test_a_traced_function_refuses_a_sequence_longer_than_max_length(name):
         function(inputs(length=MAX_LENGTH + 1))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", COMPILED)
 def test_xla_computes_the_same_outputs_and_gradients(name):
     layer, x = attention(name, dtype="float32"), inputs(dtype="float32")
@@ -69,6 +72,7 @@ def test_xla_computes_the_same_outputs_and_gradients(name):
         close(result, expected_result, 1e-4)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [True, False])
 @pytest.mark.parametrize("name", COMPILED)
 def test_cached_steps_compile_with_an_index_that_is_a_tensor(name, jit_compile):

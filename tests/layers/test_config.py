@@ -47,6 +47,11 @@ BLOCK = {
     "bias_initializer": "ones",
     "normalize_first": True,
     "seed": 7,
+    "feedforward_dropout": 0.3,
+    "use_gated_activation": True,
+    "normalization": "rms_norm",
+    "use_bias": False,
+    "use_relative_bias": True,
     **LAYER,
 }
 
@@ -86,6 +91,14 @@ CASES = {
     alignments.MixtureAlignment: (
         ([alignments.RandomAlignment(1, 4), alignments.RandomAlignment(1, 4)],),
         {"alignments": parts(), **LAYER},
+    ),
+    alignments.SumAlignment: (
+        ([alignments.RandomAlignment(1, 4), alignments.RandomAlignment(1, 4)],),
+        {"alignments": parts(), **LAYER},
+    ),
+    alignments.RelativeBiasAlignment: (
+        (1,),
+        {"num_heads": 2, "num_buckets": 6, "max_distance": 17, **LAYER},
     ),
     layers.SyntheticAttention: (
         (1, 2, "dot_product"),
