@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_synth.alignments.alignment import Alignment, positive_int
 from keras_synth.alignments.initializers import PerHeadInitializer, fork
+from keras_synth.alignments.slices import start_indices
 
 
 class TableAlignment(Alignment):
@@ -116,7 +117,9 @@ class RandomAlignment(TableAlignment):
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
         return ops.slice(
-            ops.convert_to_tensor(self.table), (0, start_index, 0), (self.num_heads, rows, columns)
+            ops.convert_to_tensor(self.table),
+            start_indices(3, 1, start_index),
+            (self.num_heads, rows, columns),
         )
 
 
@@ -179,7 +182,7 @@ class FactorizedRandomAlignment(TableAlignment):
         rows, columns = self._lengths(query, key_length)
         size = (self.num_heads, rows, self.rank)
         query_factor = ops.convert_to_tensor(self.query_factor)
-        query_factor = ops.slice(query_factor, (0, start_index, 0), size)
+        query_factor = ops.slice(query_factor, start_indices(3, 1, start_index), size)
         key_factor = self.key_factor[:, :columns]
         return ops.matmul(query_factor, ops.transpose(key_factor, (0, 2, 1)))
 

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_synth.alignments.slices import start_indices
+
 
 def windows(tokens, start_index, length, size, causal):
     """The neighbours of each token, as the taps of a convolution see them.
@@ -22,7 +24,7 @@ def windows(tokens, start_index, length, size, causal):
     padded = ops.pad(tokens, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * rest)
     shape = ops.shape(tokens)
     return [
-        ops.slice(padded, (0, start_index + tap) + (0,) * rest, (shape[0], length, *shape[2:]))
+        ops.slice(padded, start_indices(len(shape), 1, start_index + tap), (shape[0], length, *shape[2:]))
         for tap in range(size)
     ]
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_synth.alignments.alignment import positive_int
 from keras_synth.alignments.projecting import Projecting
+from keras_synth.alignments.slices import start_indices
 from keras_synth.layers import masks
 
 
@@ -129,7 +130,7 @@ class MultiHead(Projecting):
                 start_index = self._start_index(cache_update_index, value, cache)
                 projected = cache = keras.tree.map_structure(
                     lambda old, new: ops.slice_update(
-                        old, (0, start_index) + (0,) * (len(old.shape) - 2), new
+                        old, start_indices(len(old.shape), 1, start_index), new
                     ),
                     cache,
                     projected,

@@ -3,6 +3,7 @@
 from keras_synth.models.beam_sampler import BeamSampler
 from keras_synth.models.causal_lm import SynthesizerCausalLM
 from keras_synth.models.causal_lm_preprocessor import SynthesizerCausalLMPreprocessor
+from keras_synth.models.control import control
 from keras_synth.models.decoder_backbone import SynthesizerDecoderBackbone
 from keras_synth.models.encoder_backbone import SynthesizerEncoderBackbone
 from keras_synth.models.encoder_decoder_backbone import SynthesizerEncoderDecoderBackbone
@@ -31,5 +32,6 @@ __all__ = [
     "SynthesizerSpanCorruptionPreprocessor",
     "SynthesizerTextClassifier",
     "SynthesizerTextClassifierPreprocessor",
+    "control",
     "resize",
 ]
