@@ -15,8 +15,8 @@ class BottleneckAlignment(DenseAlignment):
     `B_t = W3 relu(W2 relu(W1 x_t + b1) + b2) + b3` for each head, with `W1` from `D` to `key_dim`, `W2`
     from `key_dim` to `bottleneck_dim` and `W3` from there to `N`. One of the variants of the dense
     synthesizer in the appendix of the first version of
-    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1), which names no width for the bottleneck; the
-    default here is our choice, and so is the activation after it. `D^2 + D m + H m N` parameters for
+    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1); the width of the bottleneck and the activation
+    after it are our choice. `D^2 + D m + H m N` parameters for
     `D = H * key_dim` and `m = bottleneck_dim`, and `D + H m + H N` biases.
 
     Args:
@@ -110,8 +110,7 @@ class ConvolutionAlignment(DenseAlignment):
     `B_t = W2 relu(sum_j W1_j x_(t+j) + b1) + b2` for each head, where `j` runs over a window of
     `kernel_size` tokens: with the token in the middle, or at the end where attention is causal. One of
     the variants of the dense synthesizer in the appendix of the first version of
-    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1), which names no size for the window; the default
-    here is our choice. `kernel_size * D^2 + D N` parameters for `D = H * key_dim`, and `D + H N` biases.
+    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1); the size of the window is our choice. `kernel_size * D^2 + D N` parameters for `D = H * key_dim`, and `D + H N` biases.
 
     There are zeros where the window reaches over an end of the sequence or into its padding. Causality
     is what `use_causal_mask` says; an attention mask doesn't change the window. A cache holds the tokens.

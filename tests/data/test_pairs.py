@@ -192,6 +192,20 @@ def test_tfds(data_dir):
     assert (data_dir / "tiny_translation").is_dir()
 
 
+def test_wmt14_as_tfds_mocks_it(monkeypatch):
+    # Mock data has no splits of its own.
+    names = ("train", "validation", "test")
+    splits = {name: tfds.core.SplitInfo(name=name, shard_lengths=[5], num_bytes=1) for name in names}
+    monkeypatch.setattr(tfds.core.DatasetInfo, "splits", splits)
+    with tfds.testing.mock_data(num_examples=5):
+        pairs = load_pairs("tfds:wmt14_translate/de-en", source="en", target="de")
+        for split in pairs:
+            rows = list(split.as_numpy_iterator())
+            assert len(rows) == 5
+            assert all(row.keys() == {"encoder_text", "decoder_text"} for row in rows)
+            assert all(isinstance(text, bytes) for row in rows for text in row.values())
+
+
 def test_tfds_that_is_prepared_needs_no_download(data_dir, monkeypatch):
     tfds.builder("tiny_translation").download_and_prepare()
     monkeypatch.setattr(TinyTranslation, "download_and_prepare", None)
