@@ -110,7 +110,8 @@ class ConvolutionAlignment(DenseAlignment):
     `B_t = W2 relu(sum_j W1_j x_(t+j) + b1) + b2` for each head, where `j` runs over a window of
     `kernel_size` tokens: with the token in the middle, or at the end where attention is causal. One of
     the variants of the dense synthesizer in the appendix of the first version of
-    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1); the size of the window is our choice. `kernel_size * D^2 + D N` parameters for `D = H * key_dim`, and `D + H N` biases.
+    [Tay et al., 2020](https://arxiv.org/abs/2005.00743v1); the size of the window is our
+    choice. `kernel_size * D^2 + D N` parameters for `D = H * key_dim`, and `D + H N` biases.
 
     There are zeros where the window reaches over an end of the sequence or into its padding. Causality
     is what `use_causal_mask` says; an attention mask doesn't change the window. A cache holds the tokens.
