@@ -19,7 +19,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Example:
 
     >>> schedule = InverseSquareRoot(peak=1e-3, warmup_steps=100)
-    >>> float(round(schedule(50), 6)), float(round(schedule(400), 6))
+    >>> round(float(schedule(49)), 6), round(float(schedule(399)), 6)
     (0.0005, 0.0005)
     """
 
