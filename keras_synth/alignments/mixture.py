@@ -66,10 +66,24 @@ class CompoundAlignment(Alignment):
     def init_cache(self, batch_size, length):
         return tuple(part.init_cache(batch_size, length) for part in self.alignments)
 
-    def logits(self, query, keys, **kwargs):
-        """The logits of each part."""
+    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         keys = self.project_key(query) if keys is None else keys
-        return [part(query, keys=k, **kwargs) for part, k in zip(self.alignments, keys, strict=True)]
+        logits = [
+            part(
+                query,
+                keys=part_keys,
+                start_index=start_index,
+                key_length=key_length,
+                key_mask=key_mask,
+                causal=causal,
+            )
+            for part, part_keys in zip(self.alignments, keys, strict=True)
+        ]
+        return self.join(query, logits)
+
+    def join(self, query, logits):
+        """Makes one tensor of the `logits` of the parts, a list of `(H, T, S)` and `(batch, H, T, S)`."""
+        raise NotImplementedError
 
     def get_config(self):
         config = super().get_config()
@@ -117,15 +131,7 @@ class MixtureAlignment(CompoundAlignment):
             autocast=False,
         )
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
-        logits = self.logits(
-            query,
-            keys,
-            start_index=start_index,
-            key_length=key_length,
-            key_mask=key_mask,
-            causal=causal,
-        )
+    def join(self, query, logits):
         weights = ops.unstack(ops.softmax(self.mixture_logits, axis=0))
         # What has no batch axis is added up before the rest joins it.
         terms = {3: [], 4: []}
@@ -178,15 +184,7 @@ class HeadwiseAlignment(CompoundAlignment):
         ]
         return ops.concatenate(everywhere, axis=0)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
-        logits = self.logits(
-            query,
-            keys,
-            start_index=start_index,
-            key_length=key_length,
-            key_mask=key_mask,
-            causal=causal,
-        )
+    def join(self, query, logits):
         dtype = keras.backend.result_type(*(part.dtype for part in logits))
         if any(len(part.shape) == 4 for part in logits):
             batch = ops.shape(query)[0]

@@ -98,15 +98,7 @@ class SumAlignment(CompoundAlignment):
     def formula(self):
         return " + ".join(part.formula for part in self.alignments)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
-        logits = self.logits(
-            query,
-            keys,
-            start_index=start_index,
-            key_length=key_length,
-            key_mask=key_mask,
-            causal=causal,
-        )
+    def join(self, query, logits):
         dtype = keras.backend.result_type(*(part.dtype for part in logits), "float32")
         # What has no batch axis is added up before the rest joins it.
         return sum(ops.cast(part, dtype) for part in sorted(logits, key=lambda part: len(part.shape)))
