@@ -1,5 +1,6 @@
 """Fixtures and modules that tests of several rooms share."""
 
+import random
 import sys
 from pathlib import Path
 
@@ -13,6 +14,12 @@ sys.path.append(str(Path(__file__).parent / "layers"))
 def pytest_runtest_setup(item):
     if item.get_closest_marker("tensorflow") and keras.backend.backend() != "tensorflow":
         pytest.skip("needs the TensorFlow backend")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Each test has the same weights whichever tests ran before: Keras draws its seeds from `random`."""
+    random.seed(11)
 
 
 PAIRS = {

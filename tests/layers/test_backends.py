@@ -53,4 +53,5 @@ def test_alignments_and_layers_run_on_jax():
     pytest.importorskip("jax")
     rooms = [f"tests/{room}" for room in ("alignments", "layers", "baselines")]
     ignored = [f"--ignore=tests/{file}" for file in LEFT_OUT]
-    run_python("jax", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *rooms, *ignored)
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0"]
+    run_python("jax", "-m", "pytest", *options, *rooms, *ignored)

@@ -90,12 +90,13 @@ def test_generation_stops_at_any_of_the_stop_tokens(cls):
 def test_an_end_in_the_prompt_ends_nothing(cls):
     """Some tokenizers begin each text with the token that also ends it."""
     model, x = language_model(cls), prompts(cls, (4, 1, 6))
-    expected = generate(model, cls, x)
-    unseen = sorted(set(range(4, 29)) - set(expected[:, 1:].flatten()))[0]
-    x[names(cls)[0]][:, 0] = unseen
     model.compile(sampler=keras_hub.samplers.BeamSampler(1), run_eagerly=True)
-    with_stop = model.generate(x, stop_token_ids=(unseen,))
-    np.testing.assert_array_equal(with_stop[names(cls)[0]][:, 1:5], generate(model, cls, x)[:, 1:5])
+    for end in range(4, 29):
+        x[names(cls)[0]][:, 0] = end
+        expected = generate(model, cls, x)
+        if end not in expected[:, 1:]:
+            break  # An end that the model itself does not generate after this prompt.
+    np.testing.assert_array_equal(generate(model, cls, x, (end,)), expected)
 
 
 @decoders
