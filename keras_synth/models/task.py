@@ -4,7 +4,11 @@ import contextlib
 
 import keras
 import keras_hub
+import tensorflow as tf
 from keras import ops
+
+#: What a loss that is a mean calls it.
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 class SynthesizerTask:
@@ -47,14 +51,40 @@ class SynthesizerTask:
 
 
 class LanguageModel(SynthesizerTask):
-    """Mixin of the tasks whose loss is a mean over tokens."""
+    """Mixin of the tasks whose loss is a mean over tokens: padding, which has weight 0, never counts."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.token_loss = keras.metrics.Mean(name="loss")
 
     def compile(self, *args, metrics=None, weighted_metrics="auto", **kwargs):
-        # Padding has weight 0, and counts in no metric, whichever argument brought it here.
+        # Padding counts in no metric, whichever argument brought it here.
         if metrics:
-            also = [] if weighted_metrics in ("auto", None) else weighted_metrics
-            weighted_metrics = [*metrics, *also]
+            no_others = weighted_metrics in ("auto", None)
+            weighted_metrics = metrics if no_others else [*metrics, *weighted_metrics]
         super().compile(*args, weighted_metrics=weighted_metrics, **kwargs)
+        reduction = getattr(self.loss, "reduction", "mean")
+        if reduction not in _MEANS:
+            raise ValueError(
+                f"The `loss` of a {type(self).__name__} is a mean over tokens, so its `reduction` must be "
+                f"one of {', '.join(map(repr, _MEANS))}. Received: reduction={reduction!r}"
+            )
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean of the loss over the tokens of all replicas, each counted by its weight."""
+        weight = ops.ones(()) if sample_weight is None else ops.cast(sample_weight, "float32")
+        weight = ops.broadcast_to(weight, ops.shape(y_pred)[:-1])
+        tokens, num_replicas = _mean_over_replicas(ops.sum(weight))
+        # Keras will divide by the number of all positions, and by that of the replicas.
+        weight = weight * ops.divide_no_nan(ops.cast(ops.size(weight), "float32"), tokens)
+        loss = super().compute_loss(x, y, y_pred, weight, training)
+        self.token_loss.update_state(loss * num_replicas, tokens)
+        return loss
+
+    @property
+    def metrics(self):
+        # Keras's own loss is a mean over batches, whatever number of tokens they have.
+        return [self.token_loss, *(metric for metric in super().metrics if metric.name != "loss")]
 
 
 class GenerativeModel(LanguageModel):
@@ -135,6 +165,14 @@ class GenerativeModel(LanguageModel):
             # Nothing after the first end; the end itself still counts.
             padding_mask = ops.cumsum(ends, axis=-1) - ends == 0
         return {f"{self.side}token_ids": token_ids, f"{self.side}padding_mask": padding_mask}
+
+
+def _mean_over_replicas(value):
+    """The mean of what the replicas of a `tf.distribute.Strategy` have, and the number of replicas."""
+    replicas = tf.distribute.get_replica_context()
+    if replicas is None or replicas.num_replicas_in_sync == 1:
+        return value, 1
+    return replicas.all_reduce(tf.distribute.ReduceOp.MEAN, value), replicas.num_replicas_in_sync
 
 
 def _is_any(token_ids, candidates):
