@@ -38,8 +38,9 @@ class SynthesizerBlock(keras.layers.Layer):
             [Shazeer, 2020](https://arxiv.org/abs/2002.05202). Defaults to `False`.
         normalization: `"layer_norm"` or `"rms_norm"`. Defaults to `"layer_norm"`.
         use_bias: bool. Whether attention and the feed-forward network have biases. Defaults to `True`.
-        use_relative_bias: bool. Whether a `RelativeBiasAlignment` is added to the logits of
-            self-attention. Defaults to `False`.
+        relative_bias: A `keras_synth.alignments.RelativeBiasAlignment`, or the serialized config of one,
+            that is added to the logits of self-attention. A layer is not copied: blocks that get the same
+            one share it. Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -62,7 +63,7 @@ class SynthesizerBlock(keras.layers.Layer):
         use_gated_activation=False,
         normalization="layer_norm",
         use_bias=True,
-        use_relative_bias=False,
+        relative_bias=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -84,7 +85,9 @@ class SynthesizerBlock(keras.layers.Layer):
         self.use_gated_activation = use_gated_activation
         self.normalization = normalization
         self.use_bias = use_bias
-        self.use_relative_bias = use_relative_bias
+        if isinstance(relative_bias, dict):
+            relative_bias = keras.saving.deserialize_keras_object(relative_bias)
+        self.relative_bias = relative_bias
         # What is wrong is an error now, not when the width of the input is known.
         for name in ("dropout", "attention_dropout", "feedforward_dropout"):
             rate = getattr(self, name)
@@ -94,8 +97,7 @@ class SynthesizerBlock(keras.layers.Layer):
                     f"Received: {name}={rate}"
                 )
         make_normalization(normalization, layer_norm_epsilon)
-        make = biased_self_attention if use_relative_bias else self_attention
-        make(num_heads, 1, self.attention, max_length)
+        self._make_self_attention(num_heads, 1)
 
     def get_config(self):
         return {
@@ -116,7 +118,7 @@ class SynthesizerBlock(keras.layers.Layer):
             "use_gated_activation": self.use_gated_activation,
             "normalization": self.normalization,
             "use_bias": self.use_bias,
-            "use_relative_bias": self.use_relative_bias,
+            "relative_bias": self.relative_bias and keras.saving.serialize_keras_object(self.relative_bias),
         }
 
     def _attention_layer(self, cls, hidden_dim, name, **kwargs):
@@ -140,9 +142,14 @@ class SynthesizerBlock(keras.layers.Layer):
         )
 
     def _self_attention(self, hidden_dim):
-        arguments = {"attention": self.attention, "max_length": self.max_length}
-        make = biased_self_attention if self.use_relative_bias else self_attention
-        return self._attention_layer(make, hidden_dim, "self_attention", **arguments)
+        return self._attention_layer(self._make_self_attention, hidden_dim, "self_attention")
+
+    def _make_self_attention(self, num_heads, key_dim, **kwargs):
+        if self.relative_bias is None:
+            return self_attention(num_heads, key_dim, self.attention, self.max_length, **kwargs)
+        return biased_self_attention(
+            num_heads, key_dim, self.attention, self.relative_bias, self.max_length, **kwargs
+        )
 
     def _feedforward(self):
         return FeedForward(
@@ -189,8 +196,9 @@ class SynthesizerEncoder(SynthesizerBlock):
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
             `keras_hub.layers.TransformerEncoder`; `feedforward_dropout`, dropout of the feed-forward
             network's hidden layer; `use_gated_activation`, whether that layer has a gate;
-            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `use_relative_bias`, whether
-            there is a bias for each distance as in T5; and keyword arguments of `keras.layers.Layer`.
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `relative_bias`, a
+            `keras_synth.alignments.RelativeBiasAlignment` as in T5, which blocks may share; and keyword
+            arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, T, hidden_dim)`.
@@ -285,8 +293,9 @@ class SynthesizerDecoder(SynthesizerBlock):
             `kernel_initializer`, `bias_initializer`, `normalize_first` and `seed`, as in
             `keras_hub.layers.TransformerDecoder`; `feedforward_dropout`, dropout of the feed-forward
             network's hidden layer; `use_gated_activation`, whether that layer has a gate;
-            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `use_relative_bias`, whether
-            there is a bias for each distance as in T5; and keyword arguments of `keras.layers.Layer`.
+            `normalization`, `"layer_norm"` or `"rms_norm"`; `use_bias`; `relative_bias`, a
+            `keras_synth.alignments.RelativeBiasAlignment` as in T5, which blocks may share; and keyword
+            arguments of `keras.layers.Layer`.
 
     Call arguments:
         decoder_sequence: Tensor of shape `(batch, T, hidden_dim)`.
@@ -454,12 +463,10 @@ class SynthesizerDecoder(SynthesizerBlock):
             )
 
 
-def biased_self_attention(num_heads, key_dim, attention, max_length=None, **kwargs):
+def biased_self_attention(num_heads, key_dim, attention, relative_bias, max_length=None, **kwargs):
     """As `self_attention`, with a relative bias added to the logits."""
     arguments = {name: kwargs[name] for name in PROJECTION_ARGUMENTS if name in kwargs}
     dtype = kwargs.get("dtype")
     alignment = alignments.get(attention, num_heads, key_dim, max_length, dtype=dtype, **arguments)
-    bias = alignments.RelativeBiasAlignment(num_heads, dtype=dtype)
-    return SyntheticAttention(
-        num_heads, key_dim, alignments.SumAlignment([alignment, bias], dtype=dtype), **kwargs
-    )
+    alignment = alignments.SumAlignment([alignment, relative_bias], dtype=dtype)
+    return SyntheticAttention(num_heads, key_dim, alignment, **kwargs)

@@ -65,9 +65,8 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             Defaults to `True`.
         use_bias: bool. Whether attention and the feed-forward networks have biases. Defaults to `True`.
         positions: `"sinusoidal"`, `"learned"`, `"relative_bias"` or `None`. With the third, a bias for each
-            distance is added to the logits of self-attention, as in
-            [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), though here each block has its own.
-            Defaults to `"sinusoidal"`.
+            distance is added to the logits of self-attention, one for all blocks of a stack, as in
+            [Raffel et al., 2019](https://arxiv.org/abs/1910.10683). Defaults to `"sinusoidal"`.
         tie_word_embeddings: bool. Whether logits are made with the embedding itself instead of a matrix
             of their own. Defaults to `True`.
         seed: int. The seed of dropout. Defaults to `None`.
@@ -109,7 +108,7 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
                 f"`positions` must be one of {', '.join(map(repr, POSITIONS))}. "
                 f"Received: positions={positions!r}"
             )
-        use_relative_bias = positions == "relative_bias"
+        has_relative_bias = positions == "relative_bias"
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -137,7 +136,7 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             vocabulary_size,
             hidden_dim,
             max_length,
-            None if use_relative_bias else positions,
+            None if has_relative_bias else positions,
             tie_word_embeddings,
             dropout,
             fork_seed(seed, "embedding"),
@@ -148,6 +147,11 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
 
         def stack(cls, name, attention):
             """The blocks of one side, and the normalization after them."""
+            relative_bias = None
+            if has_relative_bias:
+                relative_bias = alignments.RelativeBiasAlignment(
+                    num_heads, dtype=dtype, name=f"{name}_relative_bias"
+                )
             blocks = [
                 cls(
                     intermediate_dim,
@@ -155,7 +159,7 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
                     attention=spec,
                     activation=self.activation,
                     **{argument: getattr(self, argument) for argument in _BLOCK_ARGUMENTS},
-                    use_relative_bias=use_relative_bias,
+                    relative_bias=relative_bias,
                     seed=fork_seed(seed, f"{name}_{i}"),
                     dtype=dtype,
                     name=f"{name}_{i}",

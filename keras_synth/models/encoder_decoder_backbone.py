@@ -43,9 +43,8 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
             Defaults to `True`.
         use_bias: bool. Whether attention and the feed-forward networks have biases. Defaults to `True`.
         positions: `"sinusoidal"`, `"learned"`, `"relative_bias"` or `None`. With the third, a bias for each
-            distance is added to the logits of self-attention, as in
-            [Raffel et al., 2019](https://arxiv.org/abs/1910.10683), though here each block has its own.
-            Defaults to `"sinusoidal"`.
+            distance is added to the logits of self-attention, one for all blocks of a stack, as in
+            [Raffel et al., 2019](https://arxiv.org/abs/1910.10683). Defaults to `"sinusoidal"`.
         tie_word_embeddings: bool. Whether logits are made with the embedding itself instead of a matrix
             of their own. Defaults to `True`.
         seed: int. The seed of dropout. Defaults to `None`.

@@ -78,7 +78,7 @@ def _resized_spec(block, max_length):
     if isinstance(spec, str) and "factorized_dense" in spec:
         # By name it would get other factors, and then columns of other meanings.
         alignment = block.self_attention.alignment
-        spec = alignments.serialize(alignment.alignments[0] if block.use_relative_bias else alignment)
+        spec = alignments.serialize(alignment.alignments[0] if block.relative_bias else alignment)
     return _with_length(spec, max_length)
 
 

@@ -7,12 +7,54 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
+from keras_synth.training.replicas import ReplicaTraining
+
 #: What a loss that is a mean calls it.
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
-class SynthesizerTask:
+# On other backends a step sees the whole batch, however many devices there are.
+class SynthesizerTask(ReplicaTraining if keras.backend.backend() == "tensorflow" else object):
     """Mixin of all tasks, to stand before the class of KerasHub."""
+
+    #: Whether the loss is a mean over the weights of what it is computed for, or over their number.
+    loss_divides_by_weights = False
+    #: The `keras_synth.training.replicas.Accumulation` of the optimizer, if it accumulates gradients.
+    accumulation = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.mean_loss = keras.metrics.Mean(name="loss")
+
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        reduction = getattr(self.loss, "reduction", "mean")
+        if reduction not in _MEANS:
+            raise ValueError(
+                f"The `loss` of a {type(self).__name__} is a mean, so its `reduction` must be "
+                f"one of {', '.join(map(repr, _MEANS))}. Received: reduction={reduction!r}"
+            )
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """What this replica adds to the loss, which is a mean over the batch of all replicas."""
+        weight = ops.ones(()) if sample_weight is None else ops.cast(sample_weight, "float32")
+        weight = ops.broadcast_to(weight, ops.shape(y_pred)[:-1])
+        size = ops.cast(ops.size(weight), "float32")
+        reduced_by_weights = getattr(self.loss, "reduction", None) == "mean_with_sample_weight"
+        count = ops.sum(weight) if reduced_by_weights or self.loss_divides_by_weights else size
+        mean_count, num_replicas = _mean_over_replicas(count)
+        # Keras will divide by the number of weights, and by that of the replicas.
+        weight = weight * ops.divide_no_nan(size, mean_count)
+        loss = super().compute_loss(x, y, y_pred, weight, training)
+        if reduced_by_weights:  # and not by their number, so that the factor above was lost
+            loss = loss * ops.divide_no_nan(count, mean_count)
+        self.mean_loss.update_state(loss * num_replicas, mean_count)
+        return self.accumulation.weigh(loss, count) if self.accumulation and training else loss
+
+    @property
+    def metrics(self):
+        # Keras's own loss is a mean over batches, whatever number of tokens they have.
+        return [self.mean_loss, *(metric for metric in super().metrics if metric.name != "loss")]
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         # Batches of tokens, as `keras_synth.data.token_batches` makes them, are taken as they are.
@@ -53,9 +95,7 @@ class SynthesizerTask:
 class LanguageModel(SynthesizerTask):
     """Mixin of the tasks whose loss is a mean over tokens: padding, which has weight 0, never counts."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.token_loss = keras.metrics.Mean(name="loss")
+    loss_divides_by_weights = True
 
     def compile(self, *args, metrics=None, weighted_metrics="auto", **kwargs):
         # Padding counts in no metric, whichever argument brought it here.
@@ -63,28 +103,6 @@ class LanguageModel(SynthesizerTask):
             no_others = weighted_metrics in ("auto", None)
             weighted_metrics = metrics if no_others else [*metrics, *weighted_metrics]
         super().compile(*args, weighted_metrics=weighted_metrics, **kwargs)
-        reduction = getattr(self.loss, "reduction", "mean")
-        if reduction not in _MEANS:
-            raise ValueError(
-                f"The `loss` of a {type(self).__name__} is a mean over tokens, so its `reduction` must be "
-                f"one of {', '.join(map(repr, _MEANS))}. Received: reduction={reduction!r}"
-            )
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean of the loss over the tokens of all replicas, each counted by its weight."""
-        weight = ops.ones(()) if sample_weight is None else ops.cast(sample_weight, "float32")
-        weight = ops.broadcast_to(weight, ops.shape(y_pred)[:-1])
-        tokens, num_replicas = _mean_over_replicas(ops.sum(weight))
-        # Keras will divide by the number of all positions, and by that of the replicas.
-        weight = weight * ops.divide_no_nan(ops.cast(ops.size(weight), "float32"), tokens)
-        loss = super().compute_loss(x, y, y_pred, weight, training)
-        self.token_loss.update_state(loss * num_replicas, tokens)
-        return loss
-
-    @property
-    def metrics(self):
-        # Keras's own loss is a mean over batches, whatever number of tokens they have.
-        return [self.token_loss, *(metric for metric in super().metrics if metric.name != "loss")]
 
 
 class GenerativeModel(LanguageModel):

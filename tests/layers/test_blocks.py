@@ -311,7 +311,6 @@ CHOICES = {
     "use_gated_activation": True,
     "normalization": "rms_norm",
     "use_bias": False,
-    "use_relative_bias": True,
 }
 
 
@@ -323,12 +322,7 @@ def test_config_holds_the_choices(cls):
 
 
 def test_a_gated_block_without_biases_and_with_rms_norm_equals_the_formula():
-    layer = block(
-        layers.SynthesizerEncoder,
-        normalize_first=True,
-        activation="tanh",
-        **{**CHOICES, "use_relative_bias": False},
-    )
+    layer = block(layers.SynthesizerEncoder, normalize_first=True, activation="tanh", **CHOICES)
     assert not [weight.path for weight in layer.weights if "bias" in weight.path]
 
     def rms(x, layer):
@@ -368,8 +362,10 @@ def test_an_unknown_normalization_is_an_error_at_once(cls):
 
 @pytest.mark.parametrize("name", ["random", "dot_product"])
 def test_a_relative_bias_is_added_to_the_logits(name):
-    layer = block(layers.SynthesizerDecoder, name, use_relative_bias=True)
-    alignment, bias = layer.self_attention.alignment.alignments
+    bias = RelativeBiasAlignment(HEADS)
+    layer = block(layers.SynthesizerDecoder, name, relative_bias=bias)
+    alignment, part = layer.self_attention.alignment.alignments
+    assert part is bias
     x = sequence()
     close(
         layer.self_attention.alignment(x, causal=True),

@@ -51,7 +51,7 @@ BLOCK = {
     "use_gated_activation": True,
     "normalization": "rms_norm",
     "use_bias": False,
-    "use_relative_bias": True,
+    "relative_bias": alignments.RelativeBiasAlignment(2, num_buckets=6),
     **LAYER,
 }
 

@@ -188,6 +188,36 @@ def test_sizes():
         ENCODER.from_size("huge")
 
 
-def test_the_transformer_base_has_the_published_number_of_parameters():
-    backbone = BOTH.from_size("transformer_base", vocabulary_size=37000, attention="dot_product")
-    assert round(backbone.count_params() / 1e6) == 63  # the paper counts 65 million
+@pytest.mark.parametrize(
+    "cls, size, arguments, published, rounding",
+    [
+        # With the 37,000 tokens of https://arxiv.org/abs/1706.03762, which counts 65 million.
+        (BOTH, "transformer_base", {"vocabulary_size": 37000}, 63_000_000, 1_000_000),
+        (DECODER, "lm1b_base", {}, 50_000_000, 10_000_000),
+        # The released checkpoints.
+        (BOTH, "t5_small", {}, 60_506_624, 1),
+        (BOTH, "t5_base", {}, 222_903_552, 1),
+        (BOTH, "t5_1_1_base", {}, 247_577_856, 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_sizes_have_the_published_number_of_parameters(cls, size, arguments, published, rounding):
+    backbone = cls.from_size(size, attention="dot_product", **arguments)
+    assert round(backbone.count_params() / rounding) * rounding == published
+
+
+@pytest.mark.parametrize("cls", [ENCODER, BOTH])
+def test_the_blocks_of_a_stack_share_a_relative_bias(cls, tmp_path):
+    arguments = {**SIZES, "num_layers": 3, "num_heads": 2}
+    without = cls(**arguments, positions=None)
+    backbone = cls(**arguments, positions="relative_bias")
+    stacks = 2 if cls is BOTH else 1
+    assert backbone.count_params() - without.count_params() == stacks * 2 * 32
+    biases = [weight for weight in backbone.weights if "relative_bias" in weight.path]
+    for i, bias in enumerate(biases):
+        bias.assign(np.random.default_rng(i).normal(size=bias.shape))
+    x = inputs(cls, [6, 3])
+    backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.models.load_model(tmp_path / "backbone.keras")
+    np.testing.assert_array_equal(output(loaded, x), output(backbone, x))
+    assert [w.shape for w in loaded.weights] == [w.shape for w in backbone.weights]
