@@ -5,6 +5,7 @@ import keras_hub
 
 from keras_synth import alignments
 from keras_synth.models.backbone import SynthesizerBackbone
+from keras_synth.models.sequence_length import LENGTHS
 
 
 def resize(model: keras.Model, max_length: int) -> keras.Model:
@@ -106,7 +107,7 @@ def _resized_preprocessor(preprocessor, max_length):
     if preprocessor is None:
         return None
     config = preprocessor.get_config()
-    for name in ("sequence_length", "encoder_sequence_length", "decoder_sequence_length"):
+    for name in LENGTHS:
         if name in config:
             config[name] = min(config[name], max_length)
     # The tokenizer itself, because its config is without its vocabulary.

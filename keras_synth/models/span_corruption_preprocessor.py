@@ -21,8 +21,10 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
     Args:
         tokenizer: A `keras_synth.data.masking_tokenizer.MaskingTokenizer`, or another tokenizer with
             start, end and pad tokens that has `num_sentinels` and `sentinel_ids`.
-        encoder_sequence_length: int. The number of tokens of the text, with start and end.
-        decoder_sequence_length: int. The number of tokens of the spans, with sentinels, start and end.
+        encoder_sequence_length: int. The number of tokens of the text, with start and end; at most the
+            `max_length` of the backbone. Defaults to `512`.
+        decoder_sequence_length: int. The number of tokens of the spans, with sentinels, start and end; at
+            most the `max_length` of the backbone. Defaults to `128`.
         noise_density: float. The share of the tokens that are taken out. Defaults to `0.15`.
         mean_span_length: float. The mean length of a span. Defaults to `3.0`.
         seed: int. The seed of the spans. Defaults to `None`.

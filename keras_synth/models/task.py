@@ -7,6 +7,7 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
+from keras_synth.models.sequence_length import check_lengths
 from keras_synth.training.replicas import ReplicaTraining
 
 #: What a loss that is a mean calls it.
@@ -24,6 +25,7 @@ class SynthesizerTask(ReplicaTraining if keras.backend.backend() == "tensorflow"
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        check_lengths(self.preprocessor, self.backbone)
         self.mean_loss = keras.metrics.Mean(name="loss")
 
     def compile(self, *args, **kwargs):

@@ -5,6 +5,7 @@ import keras_hub
 
 from keras_synth.data.tokenizer import SynthesizerTokenizer
 from keras_synth.models.encoder_backbone import SynthesizerEncoderBackbone
+from keras_synth.models.sequence_length import FitsBackbone
 
 
 class NoSegments:
@@ -21,7 +22,9 @@ class NoSegments:
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class SynthesizerTextClassifierPreprocessor(NoSegments, keras_hub.models.TextClassifierPreprocessor):
+class SynthesizerTextClassifierPreprocessor(
+    NoSegments, FitsBackbone, keras_hub.models.TextClassifierPreprocessor
+):
     """Tokenizes and packs strings for `keras_synth.models.SynthesizerTextClassifier`.
 
     Takes strings, or a tuple of two batches of strings, which are packed as
@@ -30,7 +33,8 @@ class SynthesizerTextClassifierPreprocessor(NoSegments, keras_hub.models.TextCla
     Args:
         tokenizer: A tokenizer with start, end and pad tokens, such as
             `keras_synth.data.SynthesizerTokenizer`.
-        sequence_length: int. The number of tokens of a text, or of two, with start and ends.
+        sequence_length: int. The number of tokens of a text, or of two, with start and ends; at most the
+            `max_length` of the backbone. Defaults to `512`.
         **kwargs: `truncate`, `"round_robin"` by default or `"waterfall"`, and keyword arguments of
             `keras_hub.models.Preprocessor`.
     """

@@ -142,7 +142,7 @@ def test_a_classifier_starts_from_a_masked_language_model(masked_lm, tmp_path):
     model = models.SynthesizerTextClassifier.from_preset(str(tmp_path / "preset"), num_classes=2)
     for mine, other in zip(model.backbone.weights, masked_lm.backbone.weights, strict=True):
         np.testing.assert_array_equal(mine, other)
-    model.preprocessor.sequence_length = 20
+    assert model.preprocessor.sequence_length == 23  # what the backbone takes
     assert model.predict(TEXTS, verbose=0).shape == (8, 2)
 
 
