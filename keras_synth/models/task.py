@@ -73,6 +73,8 @@ class SynthesizerTask(ReplicaTraining if keras.backend.backend() == "tensorflow"
         }
         if "sampler" in config:
             arguments["sampler"] = keras_hub.samplers.get(config["sampler"])
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            arguments["jit_compile"] = False  # it may have been on by itself where the model was saved
         self.compile(**arguments)
         self.optimizer.build(self.trainable_variables)
 

@@ -1,0 +1,185 @@
+"""What it takes for `fit` on several replicas to do what it does on one, on the TensorFlow backend.
+
+Keras 3 trains under `tf.distribute`, but clips the gradients of each replica before it adds them up, gives
+all replicas the same dropout, and fails with several workers. What we do about it is here, but for the loss,
+whose mean over all replicas is in `compute_loss` of the tasks.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_synth.training.strategy import num_workers
+
+SUM = tf.distribute.ReduceOp.SUM
+
+#: Far apart, so that no replica soon draws what another one has drawn.
+SEED_DISTANCE = 0x9E3779B1
+
+
+class ReplicaTraining:
+    """Mixin of models, to stand before the class of Keras.
+
+    Their `compute_loss` returns what this replica adds to the loss of the whole batch.
+    """
+
+    def compile(self, optimizer="auto", *args, jit_compile="auto", steps_per_execution=1, **kwargs):
+        strategy = self.distribute_strategy
+        check(strategy, optimizer, jit_compile, steps_per_execution)
+        kwargs.update(jit_compile=jit_compile, steps_per_execution=steps_per_execution)
+        with strategy.scope():  # for what Keras makes of names
+            super().compile(optimizer, *args, **kwargs)
+        self.accumulation = accumulate_by_count(self.optimizer)
+        if strategy.num_replicas_in_sync > 1:
+            add_gradients_first(self.optimizer)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras takes the mean of a first batch over the replicas, which only works for numbers, parts of
+        # equal shape, and one worker. The shapes are known without a batch.
+        if self._distribute_strategy is None:
+            return
+        if iterator is not None:
+            spec = iterator.data_adapter.get_tf_dataset().element_spec
+            data_batch = keras.tree.map_structure(
+                lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec
+            )
+        with self.distribute_strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
+
+    def make_train_function(self, force=False):
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            # In a graph, without which a TPU runs nothing.
+            tf.function(lambda: self.distribute_strategy.run(self._set_seeds_apart))()
+        super().make_train_function(force)
+
+    def _set_seeds_apart(self):
+        """Gives each replica random numbers of its own; the first one keeps those it has."""
+        replicas = tf.distribute.get_replica_context()
+        replica = replicas.replica_id_in_sync_group
+        for state in (v.value for v in self.variables if v.name == "seed_generator_state"):
+            first = tf.cast(state, "int64") * tf.cast(replica == 0, "int64")
+            apart = replicas.all_reduce(SUM, first) + [SEED_DISTANCE * tf.cast(replica, "int64"), 0]
+            state.assign(tf.cast(apart % 2**32, state.dtype))
+
+    def train_step(self, data):
+        return self._logs(super().train_step(data))
+
+    def test_step(self, data):
+        return self._logs(super().test_step(data))
+
+    def _logs(self, logs):
+        """The logs of a replica, in the shape in which Keras can take their mean."""
+        if num_workers(self.distribute_strategy) == 1:
+            return logs
+        # With several workers Keras takes the mean over an axis, which scalars do not have.
+        return keras.tree.map_structure(lambda value: ops.reshape(value, (1,)), logs)
+
+
+def check(strategy, optimizer, jit_compile, steps_per_execution):
+    """Refuses at once what TensorFlow or Keras would refuse in the middle of a step.
+
+    Args:
+        strategy: tf.distribute.Strategy. That of the model.
+        optimizer: The argument of `compile`.
+        jit_compile: The argument of `compile`.
+        steps_per_execution: The argument of `compile`.
+
+    Raises:
+        ValueError: If the optimizer belongs to another strategy; on several replicas also if it accumulates
+            gradients, or XLA is asked for, or several steps at once with TensorFlow's collectives.
+    """
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        if optimizer._distribution_strategy is not strategy:
+            raise ValueError(
+                "The optimizer must be made under the scope of the model's strategy, "
+                f"{type(strategy).__name__}. Received: an optimizer made under "
+                f"{type(optimizer._distribution_strategy).__name__}"
+            )
+    if strategy.num_replicas_in_sync == 1:
+        return
+    steps = getattr(inner_optimizer(optimizer), "gradient_accumulation_steps", None)
+    if steps:
+        raise ValueError(
+            f"On {strategy.num_replicas_in_sync} replicas no optimizer can accumulate gradients, because "
+            "TensorFlow cannot add them up in a branch. The replicas share each batch, so larger ones fit "
+            "than on one; or train on one replica. "
+            f"Received: gradient_accumulation_steps={steps}"
+        )
+    if jit_compile is True:
+        raise ValueError(
+            f"On {strategy.num_replicas_in_sync} replicas `jit_compile` must be 'auto' or False, because "
+            "TensorFlow cannot add up gradients within XLA. A TPU compiles every step by itself. "
+            "Received: jit_compile=True"
+        )
+    # The placeholders that stand for the keys of collectives get lost in Keras's loop over the steps.
+    reduction = getattr(strategy.extended, "_cross_device_ops", None)
+    if steps_per_execution > 1 and type(reduction).__name__ == "CollectiveAllReduce":
+        raise ValueError(
+            f"With the collectives of {type(strategy).__name__}, `steps_per_execution` must be 1. On the "
+            "GPUs of one machine, `tf.distribute.MirroredStrategy(cross_device_ops="
+            "tf.distribute.NcclAllReduce())` does without them. "
+            f"Received: steps_per_execution={steps_per_execution}"
+        )
+
+
+def inner_optimizer(optimizer):
+    """The optimizer that a loss scaling one may have around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def add_gradients_first(optimizer):
+    """Makes an optimizer add up the gradients of the replicas before it does anything else with them.
+
+    Keras adds them up last. It clips the parts, which are not those of the clipped sum, and believes the
+    first replica that all gradients are finite.
+    """
+    if "apply" in vars(optimizer):  # in another call of `compile`
+        return
+    apply = optimizer.apply
+
+    def apply_sum(gradients, trainable_variables=None):
+        there = [gradient for gradient in gradients if gradient is not None]
+        summed = iter(tf.distribute.get_replica_context().all_reduce(SUM, there))
+        apply([None if g is None else next(summed) for g in gradients], trainable_variables)
+
+    optimizer.apply = apply_sum
+    inner_optimizer(optimizer)._all_reduce_sum_gradients = list
+
+
+def accumulate_by_count(optimizer):
+    """The `Accumulation` of an optimizer, or `None` if it updates at every step."""
+    optimizer = inner_optimizer(optimizer)
+    if not getattr(optimizer, "gradient_accumulation_steps", None):
+        return None
+    if not hasattr(optimizer, "accumulation"):
+        optimizer.accumulation = Accumulation(optimizer)
+    return optimizer.accumulation
+
+
+class Accumulation:
+    """Makes the gradient that an optimizer accumulates that of one large batch.
+
+    Keras takes the mean of the batches' means, `sum_i g_i / n`. Where batches have different numbers of
+    tokens `c_i`, one large batch has the gradient `sum_i c_i g_i / sum_i c_i`.
+    """
+
+    def __init__(self, optimizer):
+        self.count = None
+        self.total = optimizer.add_variable(shape=(), initializer="zeros", name="accumulated_count")
+        clip, apply = optimizer._clip_gradients, optimizer._backend_apply_gradients
+
+        def apply_counted(*args):
+            self.total.assign_add(self.count)
+            apply(*args)
+
+        def clip_mean(gradients):  # at each update, after Keras has divided by the number of steps
+            factor = ops.divide_no_nan(float(optimizer.gradient_accumulation_steps), self.total)
+            self.total.assign(0.0)
+            return clip([gradient * factor for gradient in gradients])
+
+        optimizer._clip_gradients, optimizer._backend_apply_gradients = clip_mean, apply_counted
+
+    def weigh(self, loss, count):
+        """The loss of a batch that is a mean over `count`, for its gradient."""
+        self.count = count
+        return loss * count
