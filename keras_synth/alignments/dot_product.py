@@ -54,7 +54,21 @@ class DotProductAlignment(Projecting, Alignment):
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         keys = self.project_key(query) if keys is None else keys
         query = self.query_dense(query) * self.key_dim**-0.5
+        if query.shape[1] == 1:
+            return _logits_of_one_query(query, keys)
         return ops.einsum("bthk,bshk->bhts", query, keys)
 
     def get_config(self):
         return {**super().get_config(), "key_dim": self.key_dim}
+
+
+def _logits_of_one_query(query, keys):
+    """`Q K^T` with `T = 1`, without bringing the axes of the keys, a whole cache, into another order.
+
+    Each head has a query as wide as the keys of all heads, with zeros for the others.
+    """
+    batch, length, heads, key_dim = ops.shape(keys)
+    queries = ops.transpose(query, (0, 2, 1, 3)) * ops.eye(heads, dtype=query.dtype)[..., None]
+    queries = ops.reshape(queries, (batch, heads, heads * key_dim))
+    keys = ops.reshape(keys, (batch, length, heads * key_dim))
+    return ops.matmul(queries, ops.transpose(keys, (0, 2, 1)))[:, :, None]

@@ -1,6 +1,9 @@
 """Layers that own dense projections."""
 
+import math
+
 import keras
+from keras import ops
 
 from keras_synth.alignments.initializers import PerHeadInitializer, ProjectionInitializer, fork
 
@@ -20,6 +23,31 @@ PROJECTION_ARGUMENTS = (
     "kernel_constraint",
     "bias_constraint",
 )
+
+
+class TokenDense(keras.layers.EinsumDense):
+    """`EinsumDense` for tokens, `(batch, T, ...)`, as one matrix product for all of them.
+
+    The same results in the same weights. Keras's own product has a gradient of the kernel for each example
+    before it adds them up, and a bias of several axes that nothing fuses with the product.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True  # it keeps the tokens where they are
+
+    def call(self, inputs, training=None):
+        shape = ops.shape(inputs)
+        inputs_dim = math.prod(shape[2:])
+        outputs = ops.matmul(
+            ops.reshape(inputs, (-1, inputs_dim)), ops.reshape(self.kernel, (inputs_dim, -1))
+        )
+        if self.bias is not None:
+            outputs = ops.add(outputs, ops.reshape(self.bias, (-1,)))
+        return ops.reshape(outputs, (*shape[:2], *self.partial_output_shape[1:]))
+
+    def quantize(self, mode=None, type_check=False, config=None):
+        super().quantize(mode, type_check=False, config=config)
 
 
 class Projecting(keras.layers.Layer):
@@ -63,7 +91,7 @@ class Projecting(keras.layers.Layer):
         The equation's input starts with the axes `b` and `t`, which the kernel does not have.
         """
         inputs, _, outputs = equation.replace("->", ",").split(",")
-        dense = keras.layers.EinsumDense(
+        dense = TokenDense(
             equation,
             output_shape=(None, *output_shape),
             bias_axes=outputs[2:] if self.use_bias else None,
@@ -78,7 +106,6 @@ class Projecting(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
-        dense.supports_masking = True  # it keeps the tokens where they are
         return dense
 
     def add_head_weights(self, name, shape):

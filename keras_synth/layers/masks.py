@@ -10,23 +10,33 @@ from keras import ops
 class AttentionMask:
     """The parts of an attention mask; `None` for a part that hides nothing.
 
-    Kept apart, because only `full` forces attention to treat every example by itself: what `positions`
-    hides is the same for the whole batch, and `query` and `key` hide whole rows and columns.
+    Kept apart, because only `full` forces attention to treat every example by itself: what `causal` and
+    `positions` hide is the same for the whole batch, and `query` and `key` hide whole rows and columns.
 
     Args:
+        causal: bool tensor of shape `(T, S)`, true where a key is not after the query.
         positions: bool tensor of shape `(T, S)` or `(H, T, S)`.
         query: bool tensor of shape `(batch, T)`.
         key: bool tensor of shape `(batch, S)` or `(1, S)`.
         full: bool tensor that broadcasts to `(batch, H, T, S)`.
     """
 
+    causal: Any = None
     positions: Any = None
     query: Any = None
     key: Any = None
     full: Any = None
 
     @classmethod
-    def of(cls, query_mask=None, value_mask=None, key_mask=None, attention_mask=None, positions=None):
+    def of(
+        cls,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        causal=None,
+        positions=None,
+    ):
         """Sorts the mask arguments of an attention layer, of the shapes that `check` allows.
 
         Args:
@@ -34,6 +44,7 @@ class AttentionMask:
             value_mask: The same of shape `(batch, S)`.
             key_mask: The same of shape `(batch, S)`.
             attention_mask: The same of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`.
+            causal: bool tensor of shape `(T, S)`, as `causal_mask` makes it.
             positions: bool tensor that broadcasts to `(T, S)`.
         """
         query_mask, value_mask, key_mask, mask = (
@@ -42,22 +53,23 @@ class AttentionMask:
         )
         key = combine(value_mask, key_mask)
         if mask is None:
-            return cls(positions, query_mask, key)
+            return cls(causal, positions, query_mask, key)
         if hides_columns(mask.shape):
             column_mask = ops.reshape(mask, (-1, ops.shape(mask)[-1]))
-            return cls(positions, query_mask, combine(key, column_mask))
+            return cls(causal, positions, query_mask, combine(key, column_mask))
         if len(mask.shape) == 2:
-            return cls(combine(positions, mask), query_mask, key)
+            return cls(causal, combine(positions, mask), query_mask, key)
         if len(mask.shape) == 3:
             mask = mask[:, None]
         if mask.shape[0] == 1:
-            return cls(combine(positions, mask[0]), query_mask, key)
-        return cls(positions, query_mask, key, mask)
+            return cls(causal, combine(positions, mask[0]), query_mask, key)
+        return cls(causal, positions, query_mask, key, mask)
 
     def merged(self):
         """All parts as one tensor that broadcasts to `(batch, H, T, S)`, or `None`."""
         return combine(
             self.full,
+            self.causal,
             self.positions,
             None if self.query is None else self.query[:, None, :, None],
             None if self.key is None else self.key[:, None, None, :],

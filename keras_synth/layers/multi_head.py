@@ -49,6 +49,8 @@ class MultiHead(Projecting):
         self.dropout = dropout
         self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
         self.seed = seed
+        #: The ways in which the layer was called, `use_causal_mask` or not.
+        self.called_causally = frozenset()
         # It takes weights as they come: in float16, those that are not normalized yet would overflow.
         self.dropout_layer = keras.layers.Dropout(
             dropout, seed=seed, dtype=self.dtype_policy, autocast=False
@@ -120,7 +122,7 @@ class MultiHead(Projecting):
         cache=None,
         cache_update_index=None,
     ):
-        start_index, positions = 0, None
+        start_index, causal, positions = 0, None, None
         if cache is not None and cache_update_index is None:
             projected = cache
         else:
@@ -139,6 +141,7 @@ class MultiHead(Projecting):
                     ops.shape(projected["value"])[1], start_index + ops.shape(value)[1]
                 )
 
+        self.called_causally |= {bool(use_causal_mask)}
         batch, query_length = ops.shape(query)[:2]
         key_length = ops.shape(projected["value"])[1]
         self._check_lengths(query_length, key_length, cached=cache is not None)
@@ -147,8 +150,8 @@ class MultiHead(Projecting):
         )
         self._check_masks((batch, query_length, key_length), **given)
         if use_causal_mask:
-            positions = masks.causal_mask(query_length, key_length, start_index)
-        mask = masks.AttentionMask.of(**given, positions=positions)
+            causal, positions = masks.causal_mask(query_length, key_length, start_index), None
+        mask = masks.AttentionMask.of(**given, causal=causal, positions=positions)
 
         output, scores = self.mix(query, projected, mask, start_index, use_causal_mask, training)
         outputs = (self.output_dense(output),)
@@ -177,6 +180,7 @@ class MultiHead(Projecting):
         cache_update_index=None,
     ):
         # Instead of a trial run, which on JAX has no lengths to compare with `max_length`.
+        self.called_causally |= {bool(use_causal_mask)}
         value = query if value is None else value
         batch, query_length = query.shape[:2]
         key_length = (value if cache is None else cache["value"]).shape[1]

@@ -7,8 +7,10 @@ from keras import ops
 
 from keras_synth import alignments
 from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
+from keras_synth.alignments.slices import start_indices
 from keras_synth.layers import masks
-from keras_synth.layers.attend import attend
+from keras_synth.layers.attend import attend, attend_finished
+from keras_synth.layers.folding import FinishedWeights
 from keras_synth.layers.multi_head import MultiHead
 
 
@@ -107,6 +109,8 @@ class SyntheticAttention(MultiHead):
             dtype=self.dtype_policy,
             **{name: getattr(self, name) for name in PROJECTION_ARGUMENTS},
         )
+        can_be_finished = not self.alignment.depends_on_input and self.max_length is not None
+        self.finished_weights = FinishedWeights(self) if can_be_finished else None
 
     @property
     def supports_cross_attention(self):
@@ -142,18 +146,28 @@ class SyntheticAttention(MultiHead):
         return {**super().init_cache(batch_size, length), "keys": keys}
 
     def mix(self, query, projected, mask, start_index, causal, training):
-        key_length = ops.shape(projected["value"])[1]
-        support = self.alignment.support(ops.shape(query)[1], key_length, start_index)
-        mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
-        logits = self.alignment(
-            query,
-            keys=projected["keys"],
-            start_index=start_index,
-            key_length=key_length,
-            key_mask=mask.key,
-            causal=causal,
-        )
-        return attend(logits, projected["value"], mask, self.dropout_layer, training)
+        rows, columns = ops.shape(query)[1], ops.shape(projected["value"])[1]
+
+        def attend_by_logits():
+            support = self.alignment.support(rows, columns, start_index)
+            logits = self.alignment(
+                query,
+                keys=projected["keys"],
+                start_index=start_index,
+                key_length=columns,
+                key_mask=mask.key,
+                causal=causal,
+            )
+            positions = masks.combine(mask.positions, support)
+            by_logits = dataclasses.replace(mask, positions=positions)
+            return attend(logits, projected["value"], by_logits, self.dropout_layer, training)
+
+        finished = self.finished_weights and self.finished_weights.get(causal)
+        if training or finished is None or mask.full is not None or mask.positions is not None:
+            return attend_by_logits()
+        size = (self.num_heads, rows, columns)
+        weights = ops.slice(ops.convert_to_tensor(finished), start_indices(3, 1, start_index), size)
+        return attend_finished(weights, projected["value"], mask, causal), lambda: attend_by_logits()[1]()
 
     def get_config(self):
         config = super().get_config()

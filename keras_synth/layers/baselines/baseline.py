@@ -54,7 +54,7 @@ class Baseline(MultiHead):
             output = ops.where(mask.query[:, :, None, None], output, 0)
 
         def masked_scores():
-            hidden = dataclasses.replace(mask, positions=None).merged()
+            hidden = dataclasses.replace(mask, causal=None, positions=None).merged()
             return scores() if hidden is None else ops.where(hidden, scores(), 0)
 
         return output, masked_scores
