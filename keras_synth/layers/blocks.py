@@ -436,6 +436,7 @@ class SynthesizerDecoder(SynthesizerBlock):
                 query_mask=decoder_padding_mask,
                 value_mask=decoder_padding_mask,
                 attention_mask=decoder_attention_mask,
+                use_causal_mask=use_causal_mask,
                 cache=self_attention_cache,
             )
         ]

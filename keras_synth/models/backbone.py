@@ -7,6 +7,7 @@ from keras_synth import alignments
 from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.residual import fork_seed, make_normalization
 from keras_synth.models.embedding import SynthesizerEmbedding
+from keras_synth.models.folding import Folding
 from keras_synth.models.sizes import size_config
 
 #: The arguments of a backbone that its blocks take as they are.
@@ -39,7 +40,7 @@ _CONFIG = (
 POSITIONS = ("sinusoidal", "learned", "relative_bias", None)
 
 
-class SynthesizerBackbone(keras_hub.models.Backbone):
+class SynthesizerBackbone(Folding, keras_hub.models.Backbone):
     """Base class of the backbones.
 
     A subclass says in `connect` how the stacks of blocks are put together.
