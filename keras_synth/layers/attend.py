@@ -114,10 +114,10 @@ def attend_finished(weights, value, mask, causal):
         Output of shape `(batch, T, H, value_dim)`.
     """
     if weights.shape[1] == 1:
-        weights = weights[None]
+        weights = ops.cast(weights[None], "float32")
         if mask.key is not None:
             weights = ops.where(mask.key[:, None, None], weights, 0.0)
-        total = ops.sum(ops.cast(weights, "float32"), axis=-1, keepdims=True)
+        total = ops.sum(weights, axis=-1, keepdims=True)
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
         output = _mix_for_one_query(weights, value)
     else:
