@@ -1,8 +1,8 @@
 """What it takes for `fit` on several replicas to do what it does on one, on the TensorFlow backend.
 
 Keras 3 trains under `tf.distribute`, but clips the gradients of each replica before it adds them up, gives
-all replicas the same dropout, and fails with several workers. What we do about it is here, but for the loss,
-whose mean over all replicas is in `compute_loss` of the tasks.
+all replicas the same dropout, and fails with several workers. What we do about it is here, except for the
+mean of the loss over all replicas, which is in `compute_loss` of the tasks.
 """
 
 import keras
@@ -46,26 +46,25 @@ class ReplicaTraining:
         with self.distribute_strategy.scope():
             self._symbolic_build(data_batch=data_batch)
 
-    def make_train_function(self, force=False):
-        if self.distribute_strategy.num_replicas_in_sync > 1:
-            # In a graph, without which a TPU runs nothing.
-            tf.function(lambda: self.distribute_strategy.run(self._set_seeds_apart))()
-        super().make_train_function(force)
-
-    def _set_seeds_apart(self):
-        """Gives each replica random numbers of its own; the first one keeps those it has."""
-        replicas = tf.distribute.get_replica_context()
-        replica = replicas.replica_id_in_sync_group
-        for state in (v.value for v in self.variables if v.name == "seed_generator_state"):
-            first = tf.cast(state, "int64") * tf.cast(replica == 0, "int64")
-            apart = replicas.all_reduce(SUM, first) + [SEED_DISTANCE * tf.cast(replica, "int64"), 0]
-            state.assign(tf.cast(apart % 2**32, state.dtype))
-
     def train_step(self, data):
-        return self._logs(super().train_step(data))
+        self._shift_seeds(tf.add)
+        logs = super().train_step(data)
+        self._shift_seeds(tf.subtract)
+        return self._logs(logs)
 
     def test_step(self, data):
         return self._logs(super().test_step(data))
+
+    def _shift_seeds(self, shift):
+        """Gives this replica random numbers of its own; the opposite shift makes all seeds equal again.
+
+        Between steps they are equal, so that what is saved stands for all replicas.
+        """
+        replicas = tf.distribute.get_replica_context()
+        if replicas.num_replicas_in_sync > 1:
+            for state in (v.value for v in self.variables if v.name == "seed_generator_state"):
+                distance = SEED_DISTANCE * tf.cast(replicas.replica_id_in_sync_group, state.dtype)
+                state.assign(shift(state, tf.stack([distance, 0])))
 
     def _logs(self, logs):
         """The logs of a replica, in the shape in which Keras can take their mean."""

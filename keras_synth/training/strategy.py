@@ -64,9 +64,9 @@ def strategy(spec: str | tf.distribute.Strategy = "auto") -> tf.distribute.Strat
     )
 
 
-def num_workers(strategy: tf.distribute.Strategy) -> int:
+def num_workers(strategy: tf.distribute.Strategy | None) -> int:
     """The number of processes that train together under a strategy, each of which runs the program."""
-    resolver = strategy.cluster_resolver
+    resolver = strategy and strategy.cluster_resolver
     # The workers of a TPU do not run the program.
     if resolver is None or isinstance(strategy, tf.distribute.TPUStrategy):
         return 1
@@ -74,7 +74,7 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
     return max(len(tasks.get("chief", [])) + len(tasks.get("worker", [])), 1)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
+def is_chief(strategy: tf.distribute.Strategy | None) -> bool:
     """Whether this process is the one that writes logs and files.
 
     Always true, unless several workers train together: then only for the one that `TF_CONFIG` calls
@@ -82,7 +82,8 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     takes no other worker, so the others have nothing to write.
 
     Args:
-        strategy: tf.distribute.Strategy. In a callback, `self.model.distribute_strategy`.
+        strategy: tf.distribute.Strategy. In a callback, `self.model.distribute_strategy`. `None` where
+            there is none, as on other backends.
     """
     if num_workers(strategy) == 1:
         return True
@@ -91,13 +92,13 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return (resolver.task_type, resolver.task_id) == (first, 0)
 
 
-def any_worker(strategy: tf.distribute.Strategy, condition: bool) -> bool:
+def any_worker(strategy: tf.distribute.Strategy | None, condition: bool) -> bool:
     """Whether a condition is true for any worker; the same answer for all, who must all ask.
 
     A worker that stops training by itself, by its own clock for example, leaves the others waiting.
 
     Args:
-        strategy: tf.distribute.Strategy. In a callback, `self.model.distribute_strategy`.
+        strategy: tf.distribute.Strategy, or `None`, as in `is_chief`.
         condition: bool. Whether it is true for this worker.
     """
     if num_workers(strategy) == 1:

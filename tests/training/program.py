@@ -1,0 +1,205 @@
+"""What tests run in processes of their own: it trains, checks, and saves results to be compared.
+
+python program.py FUNCTION FOLDER
+"""
+
+import os
+import pathlib
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "models"))
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tasks import TASKS, causal_language_model
+
+TASKS_OF_WORKERS = {
+    2: ["masked_language_model", "causal_language_model"],
+    3: ["classifier", "sequence_to_sequence"],
+}
+
+
+def train(name, folder, variant, **kwargs):
+    """Trains a task, and saves its losses, its metrics and its weights in the end."""
+    keras.utils.set_random_seed(1)
+    model, example = TASKS[name](**kwargs)
+    data = tf.data.Dataset.from_tensor_slices(example).batch(4)
+    results = model.fit(data, epochs=2, verbose=0, shuffle=False).history
+    results["evaluation"] = model.evaluate(data, verbose=0)
+    weights = {f"weight {i}": weight for i, weight in enumerate(model.get_weights())}
+    np.savez(folder / f"{name}, {variant}.npz", **results, **weights)
+    return model
+
+
+def mirrored(count):
+    cpus = [f"CPU:{i}" for i in range(count)]
+    return tf.distribute.MirroredStrategy(cpus, tf.distribute.ReductionToOneDevice())
+
+
+def replicas(folder):
+    """All tasks on one device and on two, one also on four, and what else may go wrong on two."""
+    from keras_synth.training import strategy
+
+    strategy("cpu:4")
+    two = mirrored(2)
+    for name in TASKS:
+        train(name, folder, "one device")
+        with two.scope():
+            model = train(name, folder, "two replicas", steps_per_execution=2)
+        variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        assert all(isinstance(variable.value, tf.distribute.DistributedValues) for variable in variables)
+    with mirrored(4).scope():
+        train("classifier", folder, "four replicas")
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        train("classifier", folder, "a single worker")
+    replicas_draw_different_numbers(two)
+    bfloat16_with_callbacks(two, folder)
+    a_gradient_that_one_replica_cannot_represent(two)
+    what_replicas_cannot_do(two)
+
+
+def replicas_draw_different_numbers(two):
+    from keras_synth.training.replicas import ReplicaTraining
+
+    class Model(ReplicaTraining, keras.Model):
+        pass
+
+    with two.scope():
+        inputs = keras.Input((50,))
+        outputs = keras.layers.Dense(1, use_bias=False)(keras.layers.Dropout(0.5, seed=1)(inputs))
+        model = Model(inputs, outputs)
+        model.compile(keras.optimizers.SGD(1.0), lambda y, y_pred: y_pred)
+    steps = []
+    for _ in range(2):
+        before = model.get_weights()[0]
+        model.fit(np.ones((2, 50)), np.ones(2), verbose=0)
+        steps.append(np.round(before - model.get_weights()[0]))
+        # Where both replicas kept the input, where one did, where none did.
+        assert set(steps[-1].ravel()) == {2.0, 1.0, 0.0}
+        (seed,) = (v for v in model.variables if v.name == "seed_generator_state")
+        np.testing.assert_array_equal(*seed.value.values)
+    assert np.any(steps[0] != steps[1])
+
+
+def bfloat16_with_callbacks(two, folder):
+    def fit(dtype, callbacks):
+        keras.utils.set_random_seed(1)
+        model, (x, y, weight) = causal_language_model(dtype)
+        model.compile(keras.optimizers.SGD(1.0), sampler="greedy")
+        fit = dict(sample_weight=weight, batch_size=4, epochs=3, shuffle=False, verbose=0)
+        return model, model.fit(x, y, **fit, callbacks=callbacks).history
+
+    with two.scope():
+        rates = [
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
+            keras.callbacks.ReduceLROnPlateau("loss", factor=0.1, min_delta=100.0, patience=1),
+        ]
+        model, history = fit("mixed_bfloat16", rates)
+    expected = [0.5, 0.25, 0.0125]
+    np.testing.assert_allclose(history["learning_rate"], expected)
+    same_rates = keras.callbacks.LearningRateScheduler(lambda epoch: expected[epoch])
+    np.testing.assert_allclose(history["loss"], fit("float32", [same_rates])[1]["loss"], rtol=1e-2)
+    from_two_devices_to_one_and_back(two, model, folder / "model.keras")
+
+
+def from_two_devices_to_one_and_back(two, model, path):
+    model.save(path)
+    on_one = keras.models.load_model(path)
+    with two.scope():
+        on_two = keras.models.load_model(path)
+    for loaded in (on_one, on_two):
+        variables = [*model.variables, *model.optimizer.variables]
+        for one, other in zip(variables, [*loaded.variables, *loaded.optimizer.variables], strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+    prompt = {"token_ids": np.array([[5, 6, 7, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0]])}
+    on_one.run_eagerly = True  # for a text so short
+    answers = [loaded.generate(prompt, stop_token_ids=None)["token_ids"] for loaded in (on_one, on_two)]
+    np.testing.assert_array_equal(*answers)
+
+
+def a_gradient_that_one_replica_cannot_represent(two):
+    with two.scope():
+        model, (x, y, weight) = causal_language_model("mixed_float16")
+    model.compile("sgd")  # named, it is made under the scope
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    x, y, weight = keras.tree.map_structure(lambda array: array[:4].copy(), (x, y, weight))
+    before = model.get_weights()
+
+    def step(last):
+        weight[-1] = last  # it is on the second replica
+        model.fit(x, y, sample_weight=weight, batch_size=4, shuffle=False, verbose=0)
+        changed = [np.any(old != new) for old, new in zip(before, model.get_weights(), strict=True)]
+        return any(changed), float(model.optimizer.dynamic_scale.numpy())
+
+    scale = model.optimizer.initial_scale
+    assert step(np.inf) == (False, scale / 2)
+    assert step(1.0) == (True, scale / 2)
+
+
+def what_replicas_cannot_do(two):
+    with two.scope():
+        model, _ = causal_language_model()
+        accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="under the scope of the model's strategy, MirroredStrategy"):
+        model.compile(keras.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match="2 replicas no optimizer can accumulate.*_steps=2"):
+        model.compile(accumulating)
+    with pytest.raises(ValueError, match="2 replicas `jit_compile` must be 'auto' or False"):
+        model.compile("sgd", jit_compile=True)
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model, _ = causal_language_model()
+        with pytest.raises(ValueError, match="`steps_per_execution` must be 1.*steps_per_execution=2"):
+            model.compile("sgd", steps_per_execution=2)
+
+
+def workers(folder):
+    """Two tasks on three workers; the others, and what else may go wrong, on two."""
+    from keras_synth.training import TimeLimit, any_worker, is_chief, num_workers, strategy
+
+    where = strategy("multi_worker")
+    this, count = where.cluster_resolver.task_id, num_workers(where)
+    assert is_chief(where) == (this == 0)
+    assert any_worker(where, this == 1) and not any_worker(where, False)
+    for name in TASKS_OF_WORKERS[count]:
+        with where.scope():
+            model = train(name, folder, f"worker {this} of {count}")
+    if count == 3:
+        return
+
+    # One file, which TensorFlow could not split among the workers.
+    path = folder / "numbers.txt"
+    lines = tf.data.TextLineDataset(path).map(lambda line: tf.strings.to_number(line, tf.int32))
+    batch = next(iter(where.experimental_distribute_dataset(lines.batch(4))))
+    (share,) = where.experimental_local_results(batch)
+    np.testing.assert_array_equal(share, [2 * this, 2 * this + 1])
+
+    # The clock of one worker stops all; the chief alone saves, in a place that they share.
+    x, y, weight = TASKS["causal_language_model"]()[1]
+    callbacks = [TimeLimit(0.0 if this == 1 else 60.0)]
+    if is_chief(where):
+        callbacks += [
+            keras.callbacks.ModelCheckpoint(folder / name, save_weights_only=name.endswith(".h5"))
+            for name in ("model.keras", "model.weights.h5")
+        ]
+    fit = dict(sample_weight=weight, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
+    assert len(model.fit(x, y, **fit).history["loss"]) == 1
+    if is_chief(where):
+        with tf.distribute.get_strategy().scope():
+            loaded = keras.models.load_model(folder / "model.keras")
+        for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def devices(folder):
+    """All tasks on one device of JAX and on four."""
+    for distribution in (None, keras.distribution.DataParallel()):
+        keras.distribution.set_distribution(distribution)
+        for name in TASKS:
+            train(name, folder, "four devices" if distribution else "one device")
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (replicas, workers, devices)}[sys.argv[1]](pathlib.Path(sys.argv[2]))
