@@ -1,0 +1,108 @@
+"""Timings side by side: all contestants in one process, call by call, and memory in a process for each.
+
+Processes differ from each other, and a machine from one minute to the next, by more than what is measured.
+So every round calls each contestant once, and what counts is the ratio within a round.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+
+def rounds(contestants, number, progress=True):
+    """Calls each contestant once in each round, after a round that does not count.
+
+    Args:
+        contestants: A dict from names to functions without arguments, which return when they are done.
+        number: int. The number of rounds.
+        progress: bool. Whether to show how far it is.
+
+    Returns:
+        A dict from names to lists of seconds, one for each round.
+    """
+    seconds = {name: [] for name in contestants}
+    for i in range(number + 1):
+        for name, function in contestants.items():
+            if progress and sys.stderr.isatty():
+                print(f"\r\033[Kround {i} of {number}: {name}", end="", file=sys.stderr, flush=True)
+            start = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - start)
+    if progress and sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return {name: times[1:] for name, times in seconds.items()}
+
+
+def ratio(times, reference):
+    """The median, and the quartiles around it, of the ratios within the rounds."""
+    ratios = [a / b for a, b in zip(times, reference, strict=True)]
+    if len(ratios) < 2:
+        return ratios[0], ratios[0], ratios[0]
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return median, low, high
+
+
+def show_ratio(times, reference):
+    median, low, high = ratio(times, reference)
+    return f"{median:.2f} ({low:.2f}-{high:.2f})"
+
+
+def milliseconds(times):
+    return f"{statistics.median(times) * 1e3:.1f}"
+
+
+def table(rows):
+    """A Markdown table of `rows`, dicts with the same keys."""
+    lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+def machine():
+    """What the figures were measured on."""
+    import keras
+    import tensorflow as tf
+
+    cpu = platform.processor()
+    if os.path.exists("/proc/cpuinfo"):
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line.split(": ")[1] for line in lines if line.startswith("model name")), cpu)
+        flags = next((line for line in lines if line.startswith("flags")), "")
+        found = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags.split()]
+        cpu = f"{cpu} ({', '.join(found)})"
+    devices = ", ".join(device.name for device in tf.config.list_logical_devices())
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}, {devices}, "
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
+    )
+
+
+def write_json(path, results):
+    """Writes results, together with the machine; a file that is there stays whole until the end."""
+    temporary = pathlib.Path(f"{path}.tmp")
+    temporary.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
+    os.replace(temporary, path)
+
+
+def peak_memory(script, *arguments):
+    """The bytes that `peak_of` printed in a new process, `script *arguments`."""
+    command = [sys.executable, script, *map(str, arguments)]
+    output = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    return int(output.stdout.split()[-1])
+
+
+def peak_of(function, calls=2):
+    """Prints by how many bytes some calls raise the peak memory of this process above what it has now."""
+    before = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    for _ in range(calls):
+        function()
+    print(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, 0))
