@@ -31,6 +31,9 @@ class Alignment(keras.layers.Layer):
     supports_cross_attention = False
     #: The longest sequence that the alignment can take, `None` if it takes any.
     max_length = None
+    #: Whether `call` takes a `scale`, a tensor of shape `(H, 1, 1)`, and multiplies something smaller by it
+    #: than the logits.
+    takes_scale = False
 
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)

@@ -150,13 +150,15 @@ class ConvolutionAlignment(DenseAlignment):
     def init_cache(self, batch_size, length):
         return ops.zeros((batch_size, length, self.token_dim), dtype=self.compute_dtype)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
+    ):
         tokens = self.project_key(query) if keys is None else keys
         if key_mask is not None:
             tokens = ops.where(key_mask[..., None], tokens, 0)
         length = ops.shape(query)[1]
         window = windows(tokens, start_index, length, self.kernel_size, causal)
-        return super().call(ops.concatenate(window, axis=-1), key_length=key_length)
+        return super().call(ops.concatenate(window, axis=-1), key_length=key_length, scale=scale)
 
     def get_config(self):
         return {**super().get_config(), "kernel_size": self.kernel_size}

@@ -25,6 +25,8 @@ class TokenAlignment(Projecting, Alignment):
         **kwargs: Keyword arguments of `Projecting` and `keras.layers.Layer`.
     """
 
+    takes_scale = True
+
     def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
         self.key_dim = positive_int(self, "key_dim", key_dim)
@@ -85,9 +87,11 @@ class DenseAlignment(TokenAlignment):
         shape = (self.num_heads, self.hidden_dim, self.max_length)
         self.logits_kernel, self.logits_bias = self.add_head_weights("logits", shape)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
+    ):
         _, columns = self._lengths(query, key_length)
-        return head_dense(self.hidden(query), self.logits_kernel, self.logits_bias, columns)
+        return head_dense(self.hidden(query), self.logits_kernel, self.logits_bias, columns, scale)
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -143,12 +147,14 @@ class FactorizedDenseAlignment(TokenAlignment):
             "repeated", (self.num_heads, self.key_dim, b)
         )
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
+    ):
         _, columns = self._lengths(query, key_length)
         a, _ = self.factors
         blocks = (columns + a - 1) // a
         hidden = self.hidden(query)
-        tiled = head_dense(hidden, self.tiled_kernel, self.tiled_bias, a)
+        tiled = head_dense(hidden, self.tiled_kernel, self.tiled_bias, a, scale)
         repeated = head_dense(hidden, self.repeated_kernel, self.repeated_bias, blocks)
         logits = repeated[..., :, None] * tiled[..., None, :]  # (batch, H, T, blocks, a)
         shape = ops.shape(logits)
@@ -158,14 +164,18 @@ class FactorizedDenseAlignment(TokenAlignment):
         return {**super().get_config(), "factors": self.factors}
 
 
-def head_dense(inputs, kernel, bias, columns):
+def head_dense(inputs, kernel, bias, columns, scale=1.0):
     """`(batch, H, T, k)` times `(H, k, columns)` plus bias: the first columns of a kernel per head.
 
     A plain matrix product, because einsum would bring the head axis to the front and then transpose
-    the result, which is the largest tensor here.
+    the result, which is the largest tensor here. `scale`, of shape `(H, 1, 1)`, multiplies the weights.
     """
-    outputs = ops.matmul(inputs, kernel[..., :columns])
-    return outputs if bias is None else outputs + bias[..., :columns]
+    kernel, bias = (
+        None if weight is None else weight[..., :columns] * ops.cast(scale, inputs.dtype)
+        for weight in (kernel, bias)
+    )
+    outputs = ops.matmul(inputs, kernel)
+    return outputs if bias is None else outputs + bias
 
 
 def _squarest(length):

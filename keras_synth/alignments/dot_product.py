@@ -33,6 +33,8 @@ class DotProductAlignment(Projecting, Alignment):
     reads = "all tokens"
     supports_cross_attention = True
 
+    takes_scale = True
+
     def __init__(self, num_heads, key_dim, **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
         self.key_dim = positive_int(self, "key_dim", key_dim)
@@ -51,9 +53,12 @@ class DotProductAlignment(Projecting, Alignment):
         shape = (batch_size, length, self.num_heads, self.key_dim)
         return ops.zeros(shape, dtype=self.compute_dtype)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
+    ):
         keys = self.project_key(query) if keys is None else keys
-        query = self.query_dense(query) * self.key_dim**-0.5
+        scale = ops.cast(scale, keys.dtype) * self.key_dim**-0.5
+        query = self.query_dense(query) * ops.reshape(scale, (-1, 1))
         if query.shape[1] == 1:
             return _logits_of_one_query(query, keys)
         return ops.einsum("bthk,bshk->bhts", query, keys)

@@ -69,7 +69,8 @@ class CompoundAlignment(Alignment):
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         keys = self.project_key(query) if keys is None else keys
         logits = [
-            part(
+            self.call_part(
+                i,
                 query,
                 keys=part_keys,
                 start_index=start_index,
@@ -77,9 +78,13 @@ class CompoundAlignment(Alignment):
                 key_mask=key_mask,
                 causal=causal,
             )
-            for part, part_keys in zip(self.alignments, keys, strict=True)
+            for i, part_keys in enumerate(keys)
         ]
         return self.join(query, logits)
+
+    def call_part(self, i, query, **arguments):
+        """The logits of a part, as `join` takes them."""
+        return self.alignments[i](query, **arguments)
 
     def join(self, query, logits):
         """Makes one tensor of the `logits` of the parts, a list of `(H, T, S)` and `(batch, H, T, S)`."""
@@ -131,13 +136,15 @@ class MixtureAlignment(CompoundAlignment):
             autocast=False,
         )
 
+    def call_part(self, i, query, **arguments):
+        part, weight = self.alignments[i], ops.softmax(self.mixture_logits, axis=0)[i]
+        if part.takes_scale:
+            return ops.cast(part(query, scale=weight, **arguments), weight.dtype)
+        return weight * ops.cast(part(query, **arguments), weight.dtype)
+
     def join(self, query, logits):
-        weights = ops.unstack(ops.softmax(self.mixture_logits, axis=0))
         # What has no batch axis is added up before the rest joins it.
-        terms = {3: [], 4: []}
-        for part, weight in zip(logits, weights, strict=True):
-            terms[len(part.shape)].append(weight * ops.cast(part, weight.dtype))
-        first, *others = terms[3] + terms[4]
+        first, *others = sorted(logits, key=lambda part: len(part.shape))
         return sum(others, start=first)
 
 
