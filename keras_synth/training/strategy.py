@@ -2,11 +2,10 @@
 
 import json
 import os
+import re
 
 import keras
 import tensorflow as tf
-
-SPECS = ("auto", "cpu", "cpu:N", "mirrored", "multi_worker", "tpu", "tpu:NAME")
 
 
 def strategy(spec: str | tf.distribute.Strategy = "auto") -> tf.distribute.Strategy:
@@ -51,16 +50,14 @@ def strategy(spec: str | tf.distribute.Strategy = "auto") -> tf.distribute.Strat
         )
     if isinstance(spec, tf.distribute.Strategy):
         return spec
-    kind, _, detail = spec.partition(":") if isinstance(spec, str) else (None, None, None)
-    if kind == "cpu" and (not detail or detail.isdecimal() and int(detail) > 0):
-        return _cpus(int(detail)) if detail else tf.distribute.OneDeviceStrategy("CPU:0")
-    if kind == "tpu":
-        return _tpu(detail)
-    if spec in _MAKERS:
+    match = re.fullmatch(r"(cpu):([1-9]\d*)|(tpu):(.+)", spec) if isinstance(spec, str) else None
+    if match:
+        return _cpus(int(match[2])) if match[1] else _tpu(match[4])
+    if isinstance(spec, str) and spec in _MAKERS:
         return _MAKERS[spec]()
     raise ValueError(
-        f"`spec` must be a `tf.distribute.Strategy` or one of {', '.join(map(repr, SPECS))}, "
-        f"where N is 1 or more. Received: spec={spec!r}"
+        f"`spec` must be a `tf.distribute.Strategy` or one of {', '.join(map(repr, _MAKERS))}, "
+        f"'cpu:N' with an N of 1 or more, and 'tpu:NAME'. Received: spec={spec!r}"
     )
 
 
@@ -111,7 +108,7 @@ def _auto():
     if _cluster():
         return _multi_worker()
     if os.environ.get("TPU_NAME"):
-        return _tpu("")
+        return _tpu()
     return _mirrored() if len(tf.config.list_physical_devices("GPU")) > 1 else tf.distribute.get_strategy()
 
 
@@ -182,7 +179,7 @@ class _MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         return super().experimental_distribute_dataset(dataset, options)
 
 
-def _tpu(name):
+def _tpu(name=None):
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             name or os.environ.get("TPU_NAME") or "local"
@@ -195,4 +192,10 @@ def _tpu(name):
     return tf.distribute.TPUStrategy(resolver)
 
 
-_MAKERS = {"auto": _auto, "mirrored": _mirrored, "multi_worker": _multi_worker}
+_MAKERS = {
+    "auto": _auto,
+    "cpu": lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+    "tpu": _tpu,
+}
