@@ -36,6 +36,9 @@ _CONFIG = (
 )
 
 
+#: What a decoder block calls its caches, in the order in which it returns them.
+_CACHES = ("self_attention_cache", "cross_attention_cache")
+
 #: The kinds of positions.
 POSITIONS = ("sinusoidal", "learned", "relative_bias", None)
 
@@ -261,11 +264,10 @@ class Decoding:
         if encoder_padding_mask is not None:
             encoder_length = keras.ops.shape(encoder_padding_mask)[1]
             cache["encoder_padding_mask"] = keras.ops.cast(encoder_padding_mask, "bool")
-        names = ("self_attention_cache", "cross_attention_cache")
         cache["blocks"] = []
         for layer in self.decoder_layers:
             caches = layer.init_cache(batch_size, length, encoder_length)
-            cache["blocks"].append({n: c for n, c in zip(names, caches, strict=True) if c is not None})
+            cache["blocks"].append({n: c for n, c in zip(_CACHES, caches, strict=True) if c is not None})
         return cache
 
     def decode_with_cache(self, token_ids, cache, index, encoder_sequence=None):
@@ -292,7 +294,9 @@ class Decoding:
                 cross_attention_cache_update_index=None if encoder_sequence is None else 0,
                 **caches,
             )
-            blocks.append(dict(zip(caches, updated, strict=True)))
+            # In their order, which JAX does not keep in the dicts of a loop.
+            names = [name for name in _CACHES if name in caches]
+            blocks.append(dict(zip(names, updated, strict=True)))
         return self.decoder_norm(x), {**cache, "blocks": blocks}
 
 
