@@ -8,7 +8,8 @@ Unicode CLDR, to be translated to ISO 8601. With `--data` it learns from your ow
     python examples/translation.py --data my_texts --source en --target de --max-minutes 20
     python examples/translation.py --data tfds:wmt14_translate/de-en --source en --target de
 
-When it is interrupted, the same command goes on from the last checkpoint.
+When it is interrupted or killed, the same command goes on from the last checkpoint, also in the middle of
+an epoch, and ends with the same weights.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,15 @@ from keras_synth.models import (
     SynthesizerSeq2SeqLM,
     SynthesizerSeq2SeqLMPreprocessor,
 )
-from keras_synth.training import Checkpoint, InverseSquareRoot, TimeLimit, save_model
+from keras_synth.training import (
+    Checkpoint,
+    GenerationScore,
+    InverseSquareRoot,
+    SmoothedCrossentropy,
+    TimeLimit,
+    average_weights,
+    save_model,
+)
 
 PRESETS = {
     "tiny": dict(num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512, dropout=0.1),
@@ -62,6 +72,9 @@ def parse_arguments():
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--batch-tokens", type=positive(int), help="tokens in a batch, a side; 4096")
     size.add_argument("--batch-size", type=positive(int), help="pairs in a batch; 128 for dates")
+    parser.add_argument("--label-smoothing", type=float, default=0.0)
+    parser.add_argument("--bleu-every", type=positive(int), help="score held-out pairs every N epochs")
+    parser.add_argument("--average", type=positive(int), default=1, help="the last N checkpoints, averaged")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=pathlib.Path, help="folder of the .keras file")
     parser.add_argument("--export", type=pathlib.Path, help="folder of the SavedModel's versions")
@@ -99,7 +112,7 @@ def step(name):
     print(f"\n== {name}", flush=True)
     try:
         yield
-    except (ValueError, OSError, subprocess.CalledProcessError) as error:
+    except (ValueError, OSError, FloatingPointError, subprocess.CalledProcessError) as error:
         sys.exit(f"{name} failed: {' '.join(str(error).split())}")
     except Exception as error:
         error.add_note(f"This happened in the step: {name}")
@@ -145,55 +158,64 @@ def compile_model(model, arguments, steps):
         )
     model.compile(
         keras.optimizers.Adam(learning_rate, beta_2=0.98, global_clipnorm=1.0),
+        loss=SmoothedCrossentropy(arguments.label_smoothing) if arguments.label_smoothing else "auto",
         sampler="greedy" if arguments.data == "dates" else keras_hub.samplers.BeamSampler(4),
         jit_compile=False,  # batches have too many shapes for XLA
     )
 
 
-def load_or_make_model(arguments, pairs):
-    """The model of the last checkpoint, if these arguments made it; otherwise a new one."""
-    checkpoint = arguments.output / "checkpoint.keras"
-    settings = arguments.output / "checkpoint.json"
+def make_checkpoint(arguments):
+    """The checkpoints in the output folder, if these arguments made them; otherwise there are none yet."""
+    folder = arguments.output / "checkpoints"
+    settings = arguments.output / "arguments.json"
     wanted = json.dumps(vars(arguments), default=str, indent=2)
-    if checkpoint.exists() and settings.exists() and settings.read_text() == wanted:
-        print(f"Going on from {checkpoint}.")
-        return keras.models.load_model(checkpoint)
-    checkpoint.unlink(missing_ok=True)
-    settings.write_text(wanted)
-    return make_model(arguments, pairs)
+    if not settings.exists() or settings.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        settings.write_text(wanted)
+    return Checkpoint(folder, every_minutes=1, keep=max(3, arguments.average))
 
 
-def train(model, arguments, pairs):
+def load_or_make_model(arguments, pairs, checkpoint):
+    if not checkpoint.path:
+        return make_model(arguments, pairs)
+    print(f"Going on from {checkpoint.path}.")
+    return keras.models.load_model(checkpoint.path)
+
+
+def train(model, arguments, pairs, checkpoint):
     size = dict(batch_size=arguments.batch_size, batch_tokens=arguments.batch_tokens)
-    batches = token_batches(pairs.train, model.preprocessor, **size, shuffle=True, seed=arguments.seed)
-    validation = token_batches(pairs.validation, model.preprocessor, **size)
-    if model.optimizer.iterations == 0:
-        compile_model(model, arguments, steps=arguments.epochs * len(batches))
-    checkpoint = Checkpoint(arguments.output / "checkpoint.keras")
+    epochs = range(checkpoint.epoch, arguments.epochs)
+    if not epochs:  # it was interrupted after training
+        return
+    batches = token_batches(
+        pairs.train, model.preprocessor, **size, shuffle=True, seed=arguments.seed, epochs=epochs
+    )
+    steps = len(batches) // len(epochs)
+    if not checkpoint.path:
+        compile_model(model, arguments, arguments.epochs * steps)
     callbacks = [checkpoint]
     if arguments.max_minutes:
         callbacks.append(TimeLimit(arguments.max_minutes))
+    if arguments.bleu_every:
+        callbacks.append(GenerationScore(pairs.validation.take(500), every_epochs=arguments.bleu_every))
     try:
         history = model.fit(
             batches,
-            validation_data=validation,
+            steps_per_epoch=steps,
+            validation_data=token_batches(pairs.validation, model.preprocessor, **size),
             epochs=arguments.epochs,
-            initial_epoch=int(model.optimizer.iterations) // len(batches),
             callbacks=callbacks,
             shuffle=False,  # the batches are shuffled already
             verbose=VERBOSE,
-        )
+        ).history
     except KeyboardInterrupt:
-        if checkpoint.path.exists():
-            note = f"the last checkpoint is {checkpoint.path}; the same command goes on from there"
+        if checkpoint.paths:
+            note = f"the last checkpoint is {checkpoint.paths[-1]}; the same command goes on from there"
         else:
             note = "there is no checkpoint yet"
         print(f"\nInterrupted: {note}.", file=sys.stderr)
         sys.exit(130)
-    if history.history:
-        print(
-            f"Loss {history.history['loss'][-1]:.4f}, held-out loss {history.history['val_loss'][-1]:.4f}."
-        )
+    print(f"Loss {history['loss'][-1]:.4f}, held-out loss {history['val_loss'][-1]:.4f}.")
 
 
 def score(model, arguments, pairs):
@@ -246,17 +268,20 @@ def main():
             f"{len(pairs.train)} training, {len(pairs.validation)} validation, {len(pairs.test)} test pairs"
         )
     with step("Making the model"):
-        model = load_or_make_model(arguments, pairs)
+        checkpoint = make_checkpoint(arguments)
+        model = load_or_make_model(arguments, pairs, checkpoint)
         print(f"{model.count_params():,} parameters, attention: {arguments.attention}")
     with step("Training"):
-        train(model, arguments, pairs)
+        train(model, arguments, pairs, checkpoint)
+        if arguments.average > 1:
+            average_weights(model, checkpoint.paths[-arguments.average :])
     with step("Scoring"):
         examples = score(model, arguments, pairs)
     with step("Saving"):
         path = arguments.output / f"{arguments.export.name}.keras"
         save_model(model, path)
-        for name in ("checkpoint.keras", "checkpoint.json"):
-            (arguments.output / name).unlink(missing_ok=True)
+        shutil.rmtree(checkpoint.folder)
+        (arguments.output / "arguments.json").unlink()
         print(path)
     with step("Exporting"):
         version = export(model, arguments.export)

@@ -1,6 +1,7 @@
 """Pairs of texts to batches of token ids of about the same length, with little padding."""
 
 import math
+import zlib
 
 import keras_hub
 import numpy as np
@@ -23,6 +24,7 @@ def token_batches(
     batch_tokens: int | None = None,
     shuffle: bool = False,
     seed: int = 0,
+    epochs: range | None = None,
 ) -> tf.data.Dataset:
     """Tokenizes pairs of texts, and batches together those of about the same length.
 
@@ -39,6 +41,10 @@ def token_batches(
             has one pair at least.
         shuffle: bool. Whether to shuffle, in another way in each epoch. Defaults to `False`.
         seed: int. The seed of the shuffling. Defaults to `0`.
+        epochs: range. The dataset then holds these epochs one after the other, and how each is shuffled
+            follows from `seed` and its number, so that training can go on in epoch 7 of 10 with
+            `range(7, 10)`. Give `fit` the `steps_per_epoch`. Defaults to `None`: the dataset is one
+            epoch, shuffled anew in each iteration.
 
     Returns:
         A `tf.data.Dataset` of known cardinality. Its elements are the `(x, y, sample_weight)` of
@@ -78,15 +84,25 @@ def token_batches(
     buckets = np.bincount(np.searchsorted(limits, lengths), minlength=len(limits))
     num_batches = np.ceil(buckets / sizes).sum()
 
-    if shuffle:
-        tokens = tokens.shuffle(len(lengths), seed=seed)
-    batches = tokens.bucket_by_sequence_length(
-        _length,
-        bucket_boundaries=[limit + 1 for limit in limits[:-1]],
-        bucket_batch_sizes=sizes,
-    )
-    if shuffle:
-        batches = batches.shuffle(SHUFFLED_BATCHES, seed=seed)
+    def one_epoch(**order):
+        shuffled = tokens.shuffle(len(lengths), **order) if shuffle else tokens
+        batches = shuffled.bucket_by_sequence_length(
+            _length,
+            bucket_boundaries=[limit + 1 for limit in limits[:-1]],
+            bucket_batch_sizes=sizes,
+        )
+        return batches.shuffle(SHUFFLED_BATCHES, **order) if shuffle else batches
+
+    def numbered_epoch(epoch_seed):
+        tf.compat.v1.set_random_seed(1)  # of this graph: the global seed changes nothing here
+        return one_epoch(seed=epoch_seed, reshuffle_each_iteration=False)
+
+    if epochs is None:
+        batches = one_epoch(seed=seed)
+    else:
+        seeds = np.array([zlib.crc32(f"{seed}/{epoch}".encode()) for epoch in epochs], "int64")
+        batches = tf.data.Dataset.from_tensor_slices(seeds).flat_map(numbered_epoch)
+        num_batches *= len(epochs)
     batches = batches.apply(tf.data.experimental.assert_cardinality(int(num_batches)))
     return batches.prefetch(tf.data.AUTOTUNE)
 

@@ -1,14 +1,25 @@
-"""What long training needs beside `model.fit`: strategies, schedules, time limits, checkpoints."""
+"""What long training needs beside `model.fit`: strategies, optimizers, schedules, scores, checkpoints."""
 
-from keras_synth.training.callbacks import Checkpoint, TimeLimit, save_model
+from keras_synth.training.averaging import average_weights
+from keras_synth.training.callbacks import TimeLimit
+from keras_synth.training.checkpoint import Checkpoint, save_model
+from keras_synth.training.evaluation import GenerationScore
+from keras_synth.training.losses import SmoothedCrossentropy
+from keras_synth.training.optimizers import Adafactor, AdamW, decays
 from keras_synth.training.schedules import InverseSquareRoot
 from keras_synth.training.strategy import any_worker, is_chief, num_workers, strategy
 
 __all__ = [
+    "Adafactor",
+    "AdamW",
     "Checkpoint",
+    "GenerationScore",
     "InverseSquareRoot",
+    "SmoothedCrossentropy",
     "TimeLimit",
     "any_worker",
+    "average_weights",
+    "decays",
     "is_chief",
     "num_workers",
     "save_model",

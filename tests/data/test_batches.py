@@ -2,6 +2,7 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from keras_synth.data import token_batches, train_tokenizer
 from keras_synth.data.batches import _bucket_limits
@@ -116,6 +117,30 @@ def test_shuffling_is_seeded_and_new_in_each_epoch(pairs, preprocessor):
     assert first != first_ids(shuffled(seed=2))
     plain = token_batches(pairs, preprocessor, batch_size=16)
     assert first_ids(plain) == first_ids(plain)
+
+
+def test_numbered_epochs_are_the_same_whenever_they_begin(pairs, preprocessor, monkeypatch):
+    pairs = pairs.take(300)
+    size = len(token_batches(pairs, preprocessor, 16))
+
+    def epochs(seed, numbers, shuffle=True):
+        batches = token_batches(pairs, preprocessor, 16, shuffle=shuffle, seed=seed, epochs=numbers)
+        assert len(batches) == size * len(numbers)
+        ids = first_ids(batches)
+        return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+    four = epochs(1, range(4))
+    assert len(set(map(str, four))) == 4
+    rows = [sorted([token for token in row if token] for batch in epoch for row in batch) for epoch in four]
+    assert rows == rows[:1] * 4
+    assert epochs(1, range(2, 4)) == four[2:]
+    assert epochs(1, range(4, 4)) == []
+    assert epochs(2, range(1)) != four[:1]
+    unshuffled = first_ids(token_batches(pairs, preprocessor, 16))
+    assert epochs(1, range(2), shuffle=False) == [unshuffled] * 2
+    # As `tf.random.set_seed` does, which would make TensorFlow forget the tokenizer.
+    monkeypatch.setattr(context.context(), "_seed", 0)
+    assert epochs(1, range(3, 4)) == four[3:]
 
 
 def test_texts_are_tokenized_once(pairs, preprocessor):

@@ -1,9 +1,11 @@
 import importlib.util
 import pathlib
+import random
 import signal
 import sys
 
 import keras
+import numpy as np
 import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -19,7 +21,10 @@ def translation():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     # Seeding anew would make TensorFlow forget the SentencePiece models of other tests.
-    module.keras.utils = type("utils", (), {**vars(keras.utils), "set_random_seed": lambda seed: None})
+    module.keras.utils = type("utils", (), {**vars(keras.utils), "set_random_seed": random.seed})
+    # As small as can be, because TensorFlow traces it for each shape of a batch.
+    tiny = dict(num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=16, dropout=0.1)
+    module.PRESETS["tiny"] = tiny
     return module
 
 
@@ -44,9 +49,11 @@ def run(module, folder, monkeypatch, *arguments):
 
 
 def test_the_whole_job(translation, folder, monkeypatch, capsys):
-    run(translation, folder, monkeypatch, "--attention", "factorized_random", "--epochs", "2")
+    options = ["--epochs", "2", "--label-smoothing", "0.1", "--bleu-every", "2", "--average", "2"]
+    run(translation, folder, monkeypatch, "--attention", "factorized_random", *options)
     output = capsys.readouterr().out
     assert "held-out loss" in output
+    assert "val_bleu: " in output
     assert "BLEU = " in output
     assert "two red birds | " in output
     loaded = keras.models.load_model(folder / "output" / "translator.keras")
@@ -55,30 +62,45 @@ def test_the_whole_job(translation, folder, monkeypatch, capsys):
     assert (folder / "saved_models" / "translator" / "1" / "saved_model.pb").exists()
 
 
-def test_control_c_leaves_a_checkpoint_to_go_on_from(translation, folder, monkeypatch, capsys):
+def test_the_same_command_goes_on_after_an_interruption(translation, folder, monkeypatch, capsys):
+    weights = {}
+
     class InterruptedCheckpoint(translation.Checkpoint):
+        def __init__(self, folder, every_minutes, keep):
+            super().__init__(folder, every_steps=2, keep=9)
+
         def save(self):
             super().save()
-            signal.raise_signal(signal.SIGINT)
+            if interrupted and self.epoch == 1 and len(self.paths) > 3:
+                signal.raise_signal(signal.SIGINT)
+
+    def end_of_training(model, arguments, pairs):
+        weights[arguments.output.name] = model.get_weights()
+        sys.exit()
+
+    def train(output, code=None, *arguments):
+        options = ["--output", str(folder / output), "--epochs", "2", "--batch-size", "4"]
+        with pytest.raises(SystemExit) as exit:
+            run(translation, folder, monkeypatch, "--attention", "random", *options, *arguments)
+        assert exit.value.code == code
+        return capsys.readouterr()
 
     monkeypatch.setattr(translation, "Checkpoint", InterruptedCheckpoint)
-    with pytest.raises(SystemExit) as exit:
-        run(translation, folder, monkeypatch, "--attention", "random", "--epochs", "2")
-    assert exit.value.code == 130
-    checkpoint = folder / "output" / "checkpoint.keras"
-    assert f"the last checkpoint is {checkpoint}" in capsys.readouterr().err
-    an_epoch = int(keras.models.load_model(checkpoint).optimizer.iterations)
-
-    # The same command goes on; here it is stopped again, after the other epoch.
-    with pytest.raises(SystemExit):
-        run(translation, folder, monkeypatch, "--attention", "random", "--epochs", "2")
-    assert f"Going on from {checkpoint}" in capsys.readouterr().out
-    assert int(keras.models.load_model(checkpoint).optimizer.iterations) == 2 * an_epoch
-
-    # Other arguments begin anew.
-    with pytest.raises(SystemExit):
-        run(translation, folder, monkeypatch, "--attention", "random", "--epochs", "3")
-    assert int(keras.models.load_model(checkpoint).optimizer.iterations) == an_epoch
+    monkeypatch.setattr(translation, "score", end_of_training)
+    interrupted = False
+    train("undisturbed")
+    interrupted = True
+    output = train("disturbed", 130)
+    checkpoint = max((folder / "disturbed" / "checkpoints").iterdir())
+    assert checkpoint.name == "step-00000007.keras"  # in the second epoch
+    assert f"the last checkpoint is {checkpoint}" in output.err
+    interrupted = False
+    assert f"Going on from {checkpoint}" in train("disturbed").out
+    for one, other in zip(weights["disturbed"], weights["undisturbed"], strict=True):
+        np.testing.assert_array_equal(one, other)
+    # Interrupted after training, there is nothing left to train; with other arguments it begins anew.
+    assert "Epoch" not in train("disturbed").out
+    assert "Going on" not in train("disturbed", None, "--seed", "1").out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,403 @@
+"""Checkpoints: training that was killed goes on as if nothing had happened."""
+
+import base64
+import contextlib
+import errno
+import inspect
+import io
+import json
+import os
+import pathlib
+import random
+import time
+import warnings
+import zipfile
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_synth.training.strategy import any_worker, is_chief
+
+#: What a checkpoint has beside what every `.keras` file has.
+STATE = "training.json"
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves the state of training every so often, and goes on from there in another process.
+
+    The same program, started again, goes on from the newest checkpoint, also in the middle of an epoch, and
+    ends with the weights of a run that nothing disturbed: weights, optimizer, random state of the layers,
+    epoch, step, and the state of the callbacks in `also` are as they were. The steps of the epoch that are
+    done are skipped: their batches are read and not trained. So the data must come in the same order in
+    each run; where that differs from epoch to epoch, give the data from epoch `checkpoint.epoch` on, as
+    `keras_synth.data.token_batches` does with `epochs`. Metrics of the interrupted epoch are those of its
+    steps after the interruption.
+
+    Each checkpoint is a whole model, `<folder>/step-<number>.keras`, which `keras.models.load_model` reads.
+    It is written under another name and moved into place when it is on the disk, so whatever happens, there
+    are only whole ones. One that was damaged later is reported, and the one before it used. With several
+    workers the chief saves, and all go on from the same folder, which they share. A folder belongs to one
+    training: to train on after its end, raise `epochs`; to begin anew, take another folder.
+
+    Args:
+        folder: string or path. It is made if need be.
+        every_minutes: float. The time between two checkpoints. Defaults to `10`. `None` for no such.
+        every_steps: int. The number of steps between two checkpoints. Defaults to `None`. In any case there
+            is one at the end of each epoch, after validation, and of training.
+        keep: int. The number of checkpoints that are kept, the newest. Defaults to `3`.
+        also: A list of callbacks of the same training whose state is saved and restored too, as those of
+            Keras with a patience, and `keras.callbacks.History`. Their numbers, texts, arrays, and lists
+            and dicts of these count, but for arguments of their constructors.
+
+    Raises:
+        ValueError: If an argument is out of its range. In `fit`, if there are checkpoints and all of them
+            are damaged, they do not fit the model, its optimizer or `also`, or the data has fewer steps.
+        FloatingPointError: In `fit`, if the loss or a weight becomes infinite or NaN. The message names the
+            step; the checkpoints before it stay.
+        OSError: In `fit`, if a checkpoint cannot be written, as on a full disk. Those before it stay.
+
+    Example:
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> x, y = np.ones((8, 3)), np.ones((8, 1))
+    >>> def train(epochs):  # as if in processes of their own
+    ...     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    ...     model.compile("adam", "mse")
+    ...     fit = dict(batch_size=2, shuffle=False, verbose=0, callbacks=[Checkpoint(folder)])
+    ...     return model.fit(x, y, epochs=epochs, **fit).epoch
+    >>> train(epochs=2), train(epochs=5)
+    ([0, 1], [2, 3, 4])
+    >>> Checkpoint(folder).epoch
+    5
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        every_minutes: float | None = 10,
+        every_steps: int | None = None,
+        keep: int = 3,
+        also: list[keras.callbacks.Callback] | tuple = (),
+    ):
+        super().__init__()
+        for name, value, least in [
+            ("every_minutes", every_minutes, 0),
+            ("every_steps", every_steps, 1),
+            ("keep", keep, 1),
+        ]:
+            if value is not None and value < least:
+                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={value}")
+        self.folder = pathlib.Path(folder)
+        self.every_minutes = every_minutes
+        self.every_steps = every_steps
+        self.keep = keep
+        self.also = list(also)
+
+    @property
+    def paths(self) -> list[pathlib.Path]:
+        """The files of all checkpoints, the newest last."""
+        return sorted(self.folder.glob("step-*.keras"), key=_step)
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        """The file that training goes on from, the newest that is whole; `None` if there is none."""
+        return self._newest()[0]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which training goes on: what `fit` calls `initial_epoch`."""
+        return self._newest()[1].get("epoch", 0)
+
+    def _newest(self):
+        """The path and the state of the newest checkpoint that is whole."""
+        paths = self.paths
+        for path in reversed(paths):
+            try:
+                return path, _read_state(path)
+            except Exception as error:  # a damaged archive raises what it likes
+                warnings.warn(f"{path} is damaged and will not be used: {error!r}", stacklevel=3)
+        if paths:
+            raise ValueError(
+                f"All checkpoints in {self.folder} are damaged. Remove them to begin anew, or restore: "
+                f"{', '.join(path.name for path in paths)}"
+            )
+        return None, {}
+
+    # All that the other callbacks do at the beginning of training and of an epoch, they do before the first
+    # batch, when the state is restored. And it is saved there too. So their order does not matter.
+
+    def on_train_begin(self, logs=None):
+        strategy = getattr(self.model, "distribute_strategy", None)
+        self._is_chief = is_chief(strategy)
+        self._source, self._resumed = self._newest()
+        found = bool(self._resumed)
+        if any_worker(strategy, found) and any_worker(strategy, not found):
+            raise ValueError(
+                "All workers must find the checkpoints of the chief. Some find none. "
+                f"Received: folder={str(self.folder)!r}"
+            )
+        self._resuming = found
+        self._position = self._resumed.get("epoch", 0), self._resumed.get("batch", 0)
+        if self._position[1] % self.model.steps_per_execution:
+            raise ValueError(
+                f"{self._source} was saved after {self._position[1]} steps of an epoch, which must be a "
+                "multiple of `steps_per_execution`. "
+                f"Received: steps_per_execution={self.model.steps_per_execution}"
+            )
+        self._steps = self._saved_steps = self._resumed.get("steps", 0)
+        self._saved_at = time.monotonic()
+        if self._is_chief:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left_by_a_kill in self.folder.glob(f"{_PARTIAL}*"):
+                left_by_a_kill.unlink()
+        # What Keras's own `BackupAndRestore` does. Nothing is left to do after an early stop.
+        stopped = any(state.get("stopped_epoch") for state in self._resumed.get("callbacks", []))
+        self.model._initial_epoch = self.params["epochs"] if stopped else self._position[0]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model._initial_epoch = None
+        if self._resuming:
+            # With these, what Python shuffles at the beginning of an epoch comes in the same order.
+            _set_python_random(self._resumed["random"])
+        else:
+            self._position = epoch, 0
+        self._random = _get_python_random()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._resuming:
+            if batch < self._position[1]:
+                self._train_function, self.model.train_function = self.model.train_function, self._skip
+            else:
+                self._restore()
+        elif self._is_due(batch):
+            self.save()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._resuming:
+            self.model.train_function = self._train_function
+            return
+        epoch, done = self._position
+        # The last of several steps at once may be beyond the end of the epoch.
+        now = min(batch + 1, self.params.get("steps") or batch + 1)
+        first, self._steps = self._steps + 1, self._steps + now - done
+        self._position = epoch, now
+        loss = (logs or {}).get("loss", 0.0)
+        if not np.isfinite(loss):
+            steps = f"step {first}" if first == self._steps else f"steps {first} to {self._steps}"
+            raise FloatingPointError(
+                f"The loss is {loss} at {steps} (epoch {epoch + 1}). {self._what_is_left()}"
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._resuming and not self.model.stop_training:
+            raise ValueError(
+                f"{self._source} was saved after {self._position[1]} steps of epoch {epoch + 1}, which now "
+                "has fewer. Training goes on with the same data only."
+            )
+        # Unless it was cut short, as by a `TimeLimit`.
+        if not self._resuming and self._position[1] >= (self.params.get("steps") or 0):
+            self._position = epoch + 1, 0
+
+    def on_train_end(self, logs=None):
+        self.model._initial_epoch = None
+        if self._resuming:  # there was nothing left to train
+            self._restore()
+        elif self._steps > self._saved_steps:
+            if self._position[1] == 0:
+                self._random = _get_python_random()
+            self.save()
+
+    def _is_due(self, batch):
+        new = self._steps - self._saved_steps
+        return new > 0 and (
+            batch == 0
+            or (self.every_steps is not None and new >= self.every_steps)
+            or (
+                self.every_minutes is not None
+                and time.monotonic() - self._saved_at >= 60 * self.every_minutes
+            )
+        )
+
+    def save(self):
+        """Saves a checkpoint, and removes the oldest one."""
+        if self._is_chief:
+            self._write()
+        self._saved_at, self._saved_steps = time.monotonic(), self._steps
+
+    def _write(self):
+        for variable in self.model.trainable_variables:
+            if not np.all(np.isfinite(ops.convert_to_numpy(variable))):
+                raise FloatingPointError(
+                    f"{variable.path} is not finite after step {self._steps} "
+                    f"(epoch {self._position[0] + 1}). {self._what_is_left()}"
+                )
+        epoch, batch = self._position
+        state = {
+            "epoch": epoch,
+            "batch": batch,
+            "steps": self._steps,
+            "optimizer": _optimizer_shapes(self.model.optimizer),
+            "seeds": [ops.convert_to_numpy(seed) for seed in _seeds(self.model)],
+            "random": self._random,
+            "callbacks": [_get_state(callback) for callback in self.also],
+        }
+        try:
+            with replacing(self.folder / f"step-{self._steps:08d}.keras") as partial:
+                self.model.save(partial)
+                with zipfile.ZipFile(partial, "a") as archive:
+                    archive.writestr(STATE, json.dumps(state, default=_encode))
+        except OSError as error:
+            raise OSError(
+                error.errno or errno.EIO,
+                f"{error.strerror or error}: the checkpoint of step {self._steps} could not be written to "
+                f"{self.folder}. {self._what_is_left()}",
+            ) from error
+        # Those with later steps are of a run before this one, and damaged.
+        paths = [path for path in self.paths if _step(path) <= self._steps]
+        for path in set(self.paths) - set(paths[-self.keep :]):
+            path.unlink(missing_ok=True)
+
+    def _what_is_left(self):
+        paths = self.paths
+        return f"The newest checkpoint is {paths[-1]}." if paths else "There is no checkpoint before it."
+
+    def _skip(self, *arguments):
+        """What Keras calls instead of its training step: it reads the batches, and trains nothing."""
+        *state, iterator = arguments
+        for _ in range(self.model.steps_per_execution):
+            next(iterator)
+        return ({}, *state) if state else {}  # on JAX the state of training goes in, and comes out again
+
+    def _restore(self):
+        model, state = self.model, self._resumed
+        if not model.built:
+            raise ValueError(
+                "A model must be built before training goes on: call it on a batch of data, or begin it "
+                f"with `keras.Input`. Received: model={model.name}"
+            )
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        if _optimizer_shapes(model.optimizer) != state["optimizer"]:
+            raise ValueError(
+                f"{self._source} was saved with another optimizer or other weights. "
+                f"Received: optimizer={type(model.optimizer).__name__}"
+            )
+        if len(self.also) != len(state["callbacks"]):
+            raise ValueError(
+                f"{self._source} was saved with {len(state['callbacks'])} callbacks in `also`. "
+                f"Received: also={self.also}"
+            )
+        model.load_weights(self._source)
+        for variable, value in zip(_seeds(model), state["seeds"], strict=True):
+            variable.assign(value)
+        for callback, saved in zip(self.also, state["callbacks"], strict=True):
+            vars(callback).update(saved)
+        self._resuming = False
+
+
+def save_model(model: keras.Model, path: str | os.PathLike):
+    """Saves a model as `.keras`; whatever happens, `path` is the old file or the new one, whole.
+
+    Args:
+        model: keras.Model. The model.
+        path: string or path. The file, `<name>.keras`.
+    """
+    with replacing(path) as partial:
+        model.save(partial)
+
+
+_PARTIAL = ".partial-"
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike):
+    """Gives the path of a file to write, which becomes `path` when it is whole and on the disk.
+
+    Args:
+        path: string or path. A file, which may exist.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(f"{_PARTIAL}{path.name}")
+    try:
+        yield partial
+        _to_disk(partial)
+        os.replace(partial, path)
+        _to_disk(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _to_disk(path):
+    """Waits until a file, or the names in a folder, would outlast a power failure."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+        return
+    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _step(path):
+    number = path.stem.removeprefix("step-")
+    return int(number) if number.isdecimal() else -1
+
+
+def _read_state(path):
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+        if damaged:
+            raise zipfile.BadZipFile(f"Bad checksum of {damaged}")
+        return json.loads(archive.read(STATE), object_hook=_decode)
+
+
+def _optimizer_shapes(optimizer):
+    return [list(variable.shape) for variable in optimizer.variables]
+
+
+def _seeds(model):
+    """The random states of the layers, which Keras does not save."""
+    weights = {id(weight) for weight in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def _get_python_random():
+    return {"python": random.getstate(), "numpy": np.random.get_state()}
+
+
+def _set_python_random(state):
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    np.random.set_state(tuple(state["numpy"]))
+
+
+def _get_state(callback):
+    """What a callback has found out: its attributes that are data, but for its settings."""
+    settings = {*inspect.signature(type(callback).__init__).parameters, "params"}
+    return {
+        name: value for name, value in vars(callback).items() if name not in settings and _is_data(value)
+    }
+
+
+def _is_data(value):
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_data(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_data, value))
+    return value is None or isinstance(value, (bool, int, float, str, np.ndarray, np.generic))
+
+
+def _encode(array):
+    """An array as what JSON can hold, to the bit."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return {"npy": base64.b64encode(file.getvalue()).decode()}
+
+
+def _decode(item):
+    if item.keys() != {"npy"}:
+        return item
+    array = np.load(io.BytesIO(base64.b64decode(item["npy"])), allow_pickle=False)
+    return array if array.ndim else array[()]
