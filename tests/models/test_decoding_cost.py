@@ -67,8 +67,8 @@ def test_each_kernel_multiplies_each_token_once(cls, attention):
     _, _, long = graphs(cls, attention, length=2 * LENGTH)
     (block,) = model.backbone.decoder_layers
     products = 2 if attention == "dot_product" else 1  # of queries and keys, of weights and values
-    # What grows with the length of the cache mixes its values, and its keys before; all heads in one product,
-    # at most.
+    # What grows with the length of the cache mixes its values, and its keys before: in one product for all
+    # heads, at most.
     mixing = multiplications(long) - multiplications(short)
     assert 0 < mixing <= BATCH * products * block.num_heads * WIDTH * LENGTH
     logits = WIDTH * model.backbone.vocabulary_size
