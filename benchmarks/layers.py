@@ -117,6 +117,7 @@ def parse_arguments():
     parser.add_argument("--masks", nargs="+", default=list(MASKS), choices=MASKS)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-memory", action="store_true", help="measure no memory, in a process for each")
+    parser.add_argument("--profile", action="store_true", help="show the operations that take longest")
     parser.add_argument("--json", help="file to write the results to")
     parser.add_argument("--peak-memory-of", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -133,6 +134,14 @@ def main():
         sizes = tuple(map(int, shape.split("x")))
         if arguments.peak_memory_of:
             timing.peak_of(passes(arguments.peak_memory_of, mask, sizes)[1])
+            continue
+        if arguments.profile:
+            for name, kind in itertools.product(("floor", *arguments.names), (0, 1)):
+                print(
+                    f"\n{shape}, {dtype}, mask: {mask}, {name}, {('forward', 'forward and backward')[kind]}"
+                )
+                for operation, milliseconds in timing.profile(passes(name, mask, sizes)[kind]):
+                    print(f"{milliseconds:8.1f} ms  {operation}", flush=True)
             continue
         # Linear attention has no causal form.
         names = [name for name in arguments.names if not (name == "linear" and "causal" in mask)]
