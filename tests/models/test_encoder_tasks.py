@@ -102,6 +102,16 @@ def test_masking_masks_only_what_is_no_special_token(masked_lm, masking_tokenize
     assert np.any(np.array(x["token_ids"]) == masking_tokenizer.mask_token_id)
 
 
+def test_a_mask_that_stands_in_a_text_is_plain_text(masking_tokenizer):
+    preprocessor = models.SynthesizerMaskedLMPreprocessor(
+        masking_tokenizer, 20, mask_selection_rate=0.5, mask_token_rate=0.0, random_token_rate=0.0
+    )
+    x, _, _ = preprocessor(["one <mask> two"])
+    expected = [2, *np.array(masking_tokenizer("one <mask> two")), 3]
+    np.testing.assert_array_equal(np.array(x["token_ids"])[0, : len(expected)], expected)
+    assert masking_tokenizer.mask_token_id not in expected
+
+
 def test_only_masked_tokens_count_in_loss_and_metrics(masked_lm):
     x, y, weight = (keras.tree.map_structure(np.array, part) for part in masked_lm.preprocessor(TEXTS[:3]))
     shown = weight > 0

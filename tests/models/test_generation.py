@@ -109,6 +109,16 @@ def test_one_beam_is_greedy(cls, length_penalty):
     np.testing.assert_array_equal(beam, greedy)
 
 
+@decoders
+def test_beams_of_different_prompts_do_not_disturb_each_other(cls):
+    model, x = language_model(cls), prompts(cls)
+    model.compile(sampler=BeamSampler(3), run_eagerly=True)
+    together = generate(model, cls, x, (7, 9))
+    for i in range(2):
+        alone = generate(model, cls, {name: value[i : i + 1] for name, value in x.items()}, (7, 9))
+        np.testing.assert_array_equal(alone[0], together[i])
+
+
 def log_probability(model, cls, x, i, tokens, start):
     token_ids, padding_mask = names(cls)
     alone = {name: value[i : i + 1] for name, value in x.items()}

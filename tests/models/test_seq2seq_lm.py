@@ -1,11 +1,10 @@
 import keras
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_synth.data import token_batches
-from keras_synth.models import SynthesizerSeq2SeqLM
+from keras_synth.models import BeamSampler, SynthesizerSeq2SeqLM
 
 ANSWERS = {"one two": "eins zwei", "three": "drei", "four five six": "vier fünf sechs"}
 
@@ -30,7 +29,7 @@ def test_generate_goes_on_from_prompts_of_unequal_length(trained):
 @pytest.mark.parametrize("num_beams, jit_compile", [(1, False), (3, True)])
 def test_beam_search_finds_what_is_certain(trained, num_beams, jit_compile):
     model = SynthesizerSeq2SeqLM(trained.backbone, trained.preprocessor)
-    model.compile(sampler=keras_hub.samplers.BeamSampler(num_beams), jit_compile=jit_compile)
+    model.compile(sampler=BeamSampler(num_beams), jit_compile=jit_compile)
     assert model.generate(list(ANSWERS)) == list(ANSWERS.values())
     assert model.generate("three") == "drei"
 
