@@ -25,13 +25,13 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes about this machine
 
 import keras
-import keras_hub
 import sacrebleu
 
 from keras_synth import alignments
 from keras_synth.data import load_pairs, token_batches, train_tokenizer
 from keras_synth.export import export
 from keras_synth.models import (
+    BeamSampler,
     SynthesizerEncoderDecoderBackbone,
     SynthesizerSeq2SeqLM,
     SynthesizerSeq2SeqLMPreprocessor,
@@ -159,7 +159,7 @@ def compile_model(model, arguments, steps):
     model.compile(
         keras.optimizers.Adam(learning_rate, beta_2=0.98, global_clipnorm=1.0),
         loss=SmoothedCrossentropy(arguments.label_smoothing) if arguments.label_smoothing else "auto",
-        sampler="greedy" if arguments.data == "dates" else keras_hub.samplers.BeamSampler(4),
+        sampler="greedy" if arguments.data == "dates" else BeamSampler(4),
         jit_compile=False,  # batches have too many shapes for XLA
     )
 
