@@ -102,6 +102,13 @@ class SynthesizerBackbone(Folding, keras_hub.models.Backbone):
         dtype=None,
         **kwargs,
     ):
+        for name, value in (
+            ("vocabulary_size", vocabulary_size),
+            ("num_heads", num_heads),
+            ("hidden_dim", hidden_dim),
+            ("max_length", max_length),
+        ):
+            check_positive_int(name, value)
         if hidden_dim % num_heads:
             raise ValueError(
                 f"`num_heads` must divide `hidden_dim`. Received: num_heads={num_heads}, "
@@ -310,6 +317,7 @@ def tokens_and_mask(side=""):
 
 def one_per_layer(attention, num_layers):
     """A list with the alignment spec of each layer, in a form that JSON can hold."""
+    check_positive_int("num_layers", num_layers)
     if not isinstance(attention, (list, tuple)):
         attention = [attention] * num_layers
     if len(attention) != num_layers:
@@ -318,3 +326,9 @@ def one_per_layer(attention, num_layers):
             f"Received: a list of {len(attention)}"
         )
     return [alignments.serialize(spec) for spec in attention]
+
+
+def check_positive_int(name, value):
+    """Raises a `ValueError` if the argument called `name` is no positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 
 from keras_synth import alignments
-from keras_synth.models.backbone import SynthesizerBackbone
+from keras_synth.models.backbone import SynthesizerBackbone, check_positive_int
 from keras_synth.models.sequence_length import LENGTHS
 
 
@@ -42,8 +42,7 @@ def resize(model: keras.Model, max_length: int) -> keras.Model:
     >>> resize(backbone, 128).max_length
     128
     """
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length <= 0:
-        raise ValueError(f"`max_length` must be a positive integer. Received: max_length={max_length!r}")
+    check_positive_int("max_length", max_length)
     is_task = isinstance(model, keras_hub.models.Task)
     backbone = model.backbone if is_task else model
     if not isinstance(backbone, SynthesizerBackbone):

@@ -108,3 +108,6 @@ class MaskedAverage(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape):
         return (inputs_shape[0], inputs_shape[2])
+
+    def get_config(self):
+        return super().get_config()  # The one that Keras makes by itself has no place for a dtype policy.

@@ -147,7 +147,7 @@ def test_configs_of_what_belongs_to_a_model(tokenizer, masking_tokenizer):
         models.SynthesizerSeq2SeqLMPreprocessor(tokenizer, **lengths),
         models.SynthesizerSpanCorruptionPreprocessor(masking_tokenizer, **lengths, mean_span_length=2.0),
         SynthesizerEmbedding(29, 14, 12, "learned", False, 0.1, seed=3, dtype="mixed_float16"),
-        MaskedAverage(name="pooling"),
+        MaskedAverage(dtype=keras.DTypePolicy("mixed_bfloat16")),
         models.BeamSampler(3, 0.7, return_all_beams=True),
     ):
         config = original.get_config()
