@@ -1,5 +1,6 @@
-"""SavedModels for TF Serving."""
+"""SavedModels for TensorFlow Serving, and other formats."""
 
-from keras_synth.export.saved_model import export
+from keras_synth.export.exporter import export
+from keras_synth.export.variants import with_dtype
 
-__all__ = ["export"]
+__all__ = ["export", "with_dtype"]

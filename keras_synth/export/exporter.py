@@ -1,0 +1,151 @@
+"""Models as SavedModels: text in, text out, with the tokenizer inside."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from keras_synth.export import formats
+from keras_synth.export.report import report
+from keras_synth.export.signatures import served
+from keras_synth.export.slice_update import without_xla
+from keras_synth.export.variants import with_dtype
+from keras_synth.export.versions import write_version
+from keras_synth.export.warmup import WARMUP_FILE, check_warmup, write_warmup
+from keras_synth.layers.folding import folded
+
+#: What TensorFlow Serving leaves alone, unless it knows a file in it.
+EXTRA_ASSETS = "assets.extra"
+
+
+def export(
+    model: keras.Model,
+    path: str | os.PathLike,
+    labels: Sequence[str] | None = None,
+    sampler: str | keras_hub.samplers.Sampler | None = None,
+    dtype: str | None = None,
+    warmup: Sequence[Mapping] = (),
+    format: str = "saved_model",
+    fold: bool = True,
+) -> pathlib.Path:
+    """Exports a model as a SavedModel, in the layout that TensorFlow Serving watches.
+
+    The SavedModel is written to `<path>/<version>/`, with the next free version. It is written aside
+    and moved into place, so that a server never sees a part of it. It needs TensorFlow alone, and
+    tensorflow-text for the operations of the tokenizer, which is inside. A report of what it is lies in
+    `assets.extra/report.md`.
+
+    Attention weights that do not depend on the input are computed once, here, and what inference does not
+    use is left out.
+
+    What a SavedModel can be asked are its signatures. Those with text are there if the model has a
+    preprocessor; the first of a model is also its `serving_default`. In all of them the first axis is the
+    batch, of any size.
+
+    | model | signature | inputs | outputs |
+    | --- | --- | --- | --- |
+    | `SynthesizerTextClassifier` | `classify` | `text` | `label`, `score`, `scores`, `truncated` |
+    | | `classify_pair` | `text`, `second_text` | the same |
+    | `SynthesizerCausalLM` | `generate` | `text` | `text`, `score`, `truncated` |
+    | | `score` | `text` | `score`, `num_tokens`, `truncated` |
+    | `SynthesizerSeq2SeqLM` | `generate` | `text` | `text`, `score`, `truncated` |
+    | | `score` | `source`, `target` | `score`, `num_tokens`, `truncated` |
+    | `SynthesizerMaskedLM` | `fill_mask` | `text` | `text`, `score`, `truncated` |
+    | those that generate | `generate_tokens` | as `predict` | the same as the inputs generated, `score` |
+    | every model | `predict` | the model's own inputs | the model's own outputs |
+
+    Texts, labels: string. `truncated`: bool, whether a text was longer than the model takes, and cut.
+    `score` of a classifier: float32, the probability of the label, and `scores` those of all labels. All
+    other scores: float32, the natural logarithm of the probability of what was generated, filled in, or
+    given, its end included. Tokens: int32 of shape `(batch, length)`, where more than the model's
+    `max_length` is an error. Whatever else is float comes out as float32.
+
+    Args:
+        model: A task or backbone of `keras_synth.models`, or another functional or sequential model of
+            tensors.
+        path: string or path. The folder of the model's versions.
+        labels: Sequence of strings. The names of a classifier's classes. Defaults to `"0"`, `"1"` and so
+            on.
+        sampler: A sampler of `keras_hub.samplers` or `keras_synth.models.BeamSampler`, or its name, by
+            which the export generates. Defaults to the one that the model was compiled with.
+        dtype: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`. The dtype of the weights, see
+            `keras_synth.export.with_dtype`. Defaults to the model's.
+        warmup: Sequence of requests, dicts from the inputs of a signature to values, as
+            `[{"text": ["one", "two"]}]`. TensorFlow Serving sends them to every signature with these
+            inputs before it answers others. Needs the package tensorflow-serving-api, of the extra
+            `serving`.
+        format: `"saved_model"`, or `"litert"`, `"onnx"` or `"openvino"`, which have `predict` alone, by
+            Keras's own export, as `model.tflite`, `model.onnx` or `model.xml` in the version's folder.
+            LiteRT takes one example of `max_length` tokens.
+        fold: bool. Whether weights that do not depend on the input are computed once. Defaults to `True`.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        ValueError: If an argument is not as described.
+        ImportError: If a package is missing.
+
+    Example:
+
+    >>> import tempfile
+    >>> model = keras.Sequential([keras.Input((3,), name="x"), keras.layers.Dense(2, name="y")])
+    >>> version = export(model, tempfile.mkdtemp())
+    >>> version.name
+    '1'
+    >>> answer = tf.saved_model.load(version).signatures["serving_default"](x=tf.ones((5, 3)))
+    >>> answer["y"].shape
+    TensorShape([5, 2])
+    """
+    formats.check(format)
+    if dtype is not None:
+        model = with_dtype(model, dtype)
+    signatures = served(model, labels).signatures()
+    with _sampling(model, sampler), folded(model) if fold else contextlib.nullcontext():
+        if format != "saved_model":
+            return write_version(path, lambda folder: formats.write(model, format, folder))
+        with without_xla():
+            graphs = {signature.name: signature.trace() for signature in signatures}
+        requests = check_warmup(graphs, warmup)
+
+        def write(folder):
+            _save(model, graphs, folder)
+            extra = folder / EXTRA_ASSETS
+            extra.mkdir()
+            (extra / "report.md").write_text(report(model, graphs, folder), encoding="utf-8")
+            if requests:
+                write_warmup(requests, pathlib.Path(path).name, extra / WARMUP_FILE)
+
+        return write_version(path, write)
+
+
+def _save(model, graphs, folder):
+    exported = tf.Module()
+    for name, graph in graphs.items():
+        setattr(exported, name, graph)
+    # What the graphs use: of the weights these alone, and all tokenizers and tables.
+    exported._weights = list({id(v): v for graph in graphs.values() for v in graph.variables}.values())
+    exported._tables = [layer for layer in model._flatten_layers() if layer.built and not layer.variables]
+    default = next(iter(graphs.values()))
+    tf.saved_model.save(exported, folder, {**graphs, "serving_default": default})
+
+
+@contextlib.contextmanager
+def _sampling(model, sampler):
+    """The model with another sampler."""
+    if sampler is None:
+        yield
+        return
+    if not hasattr(model, "sampler"):
+        raise ValueError(
+            f"Only a model that generates has a `sampler`. Received: model={model!r}, sampler={sampler!r}"
+        )
+    compiled, model.sampler = model.sampler, keras_hub.samplers.get(sampler)
+    try:
+        yield
+    finally:
+        model.sampler = compiled
