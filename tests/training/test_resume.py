@@ -2,8 +2,11 @@
 
 import errno
 import os
+import pathlib
 import random
 import resource
+import subprocess
+import sys
 import warnings
 
 import keras
@@ -94,6 +97,18 @@ def test_the_end_is_that_of_undisturbed_training(undisturbed, kills, tmp_path):
     model, _ = train_with_kills(tmp_path, kills)
     assert_same_state(model, undisturbed)
     assert int(model.optimizer.iterations) == EPOCHS * STEPS
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.nightly)])
+def test_processes_killed_at_random_moments(kills, tmp_path):
+    program = pathlib.Path(__file__).with_name("killed.py")
+    subprocess.run([sys.executable, program, tmp_path, str(kills)], check=True)
+    expected = np.load(tmp_path / "undisturbed" / "end.npz")
+    ends = [np.load(path) for path in tmp_path.glob("killed */end.npz")]
+    assert ends
+    for end in ends:
+        for name, array in expected.items():
+            np.testing.assert_array_equal(end[name], array)
 
 
 def test_no_more_than_the_steps_since_the_last_save_are_trained_again(tmp_path):
