@@ -25,6 +25,7 @@ def token_batches(
     shuffle: bool = False,
     seed: int = 0,
     epochs: range | None = None,
+    static_shapes: bool = False,
 ) -> tf.data.Dataset:
     """Tokenizes pairs of texts, and batches together those of about the same length.
 
@@ -45,6 +46,9 @@ def token_batches(
             follows from `seed` and its number, so that training can go on in epoch 7 of 10 with
             `range(7, 10)`. Give `fit` the `steps_per_epoch`. Defaults to `None`: the dataset is one
             epoch, shuffled anew in each iteration.
+        static_shapes: bool. Whether all batches have the same shape, as a TPU needs: they are padded to the
+            sequence lengths of the preprocessor, and in each epoch the pairs that do not fill a batch are
+            left out. Defaults to `False`.
 
     Returns:
         A `tf.data.Dataset` of known cardinality. Its elements are the `(x, y, sample_weight)` of
@@ -52,7 +56,7 @@ def token_batches(
 
     Raises:
         ValueError: If not just one of `batch_size` and `batch_tokens` is given, or it is less
-            than 1, or `pairs` is empty or infinite.
+            than 1, or `pairs` is empty or infinite, or too few for a batch of a static shape.
     """
     if (batch_size is None) == (batch_tokens is None):
         raise ValueError(
@@ -70,22 +74,27 @@ def token_batches(
             f"Received: a dataset of cardinality {pairs.cardinality()}"
         )
 
-    tokens = (
-        pairs.batch(TOKENIZED_AT_ONCE)
-        .map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
-        .unbatch()
-        .map(_cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
-        .cache()
-    )
-    limits = _bucket_limits(max(preprocessor.encoder_sequence_length, preprocessor.decoder_sequence_length))
+    tokens = pairs.batch(TOKENIZED_AT_ONCE).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    if not static_shapes:
+        tokens = tokens.map(_cut_padding, num_parallel_calls=tf.data.AUTOTUNE)
+    tokens = tokens.cache()
+    longest = max(preprocessor.encoder_sequence_length, preprocessor.decoder_sequence_length)
+    limits = [longest] if static_shapes else _bucket_limits(longest)
     sizes = [batch_size or max(batch_tokens // limit, 1) for limit in limits]
     # This also fills the cache.
     lengths = np.concatenate([*tokens.map(_length).batch(TOKENIZED_AT_ONCE).as_numpy_iterator()])
     buckets = np.bincount(np.searchsorted(limits, lengths), minlength=len(limits))
-    num_batches = np.ceil(buckets / sizes).sum()
+    num_batches = (np.floor if static_shapes else np.ceil)(buckets / sizes).sum()
+    if not num_batches:
+        raise ValueError(
+            f"With `static_shapes=True` there must be enough pairs for a batch. Received: {len(lengths)} "
+            f"pairs, for batches of {sizes[0]}"
+        )
 
     def one_epoch(**order):
         shuffled = tokens.shuffle(len(lengths), **order) if shuffle else tokens
+        if static_shapes:
+            return shuffled.batch(sizes[0], drop_remainder=True)
         batches = shuffled.bucket_by_sequence_length(
             _length,
             bucket_boundaries=[limit + 1 for limit in limits[:-1]],

@@ -143,6 +143,22 @@ def test_numbered_epochs_are_the_same_whenever_they_begin(pairs, preprocessor, m
     assert epochs(1, range(3, 4)) == four[3:]
 
 
+def test_static_shapes(pairs, preprocessor):
+    options = dict(batch_tokens=4 * 47, static_shapes=True, shuffle=True, epochs=range(2))
+    batches = token_batches(pairs.take(26), preprocessor, **options)
+    x, y, sample_weight = batches.element_spec
+    assert x["encoder_token_ids"].shape == x["encoder_padding_mask"].shape == (4, 43)
+    assert x["decoder_token_ids"].shape == y.shape == sample_weight.shape == (4, 47)
+    assert len(batches) == len(list(batches)) == 2 * 6
+    for epoch in (batches.take(6), batches.skip(6)):
+        rows = rows_of(epoch)
+        everything = rows_of(token_batches(pairs.take(26), preprocessor, batch_size=26))
+        assert len(rows) == 24
+        assert all(row in everything for row in rows)
+    with pytest.raises(ValueError, match="`static_shapes=True`.*3 pairs, for batches of 4"):
+        token_batches(pairs.take(3), preprocessor, batch_size=4, static_shapes=True)
+
+
 def test_texts_are_tokenized_once(pairs, preprocessor):
     tokenized = []
     batched = pairs.take(10).map(lambda pair: (tf.py_function(tokenized.append, [1], []), pair)[1])
