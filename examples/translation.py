@@ -8,6 +8,10 @@ Unicode CLDR, to be translated to ISO 8601. With `--data` it learns from your ow
     python examples/translation.py --data my_texts --source en --target de --max-minutes 20
     python examples/translation.py --data tfds:wmt14_translate/de-en --source en --target de
 
+    python examples/translation.py --data my_texts --source en --target de --strategy mirrored
+
+With `--strategy` it trains on several GPUs, several machines or a TPU, see `docs/training.md`.
+
 When it is interrupted or killed, the same command goes on from the last checkpoint, also in the middle of
 an epoch, and ends with the same weights.
 """
@@ -26,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes about t
 
 import keras
 import sacrebleu
+import tensorflow as tf
 
 from keras_synth import alignments
 from keras_synth.data import load_pairs, token_batches, train_tokenizer
@@ -42,8 +47,11 @@ from keras_synth.training import (
     InverseSquareRoot,
     SmoothedCrossentropy,
     TimeLimit,
+    any_worker,
     average_weights,
+    is_chief,
     save_model,
+    strategy,
 )
 
 PRESETS = {
@@ -75,6 +83,9 @@ def parse_arguments():
     parser.add_argument("--label-smoothing", type=float, default=0.0)
     parser.add_argument("--bleu-every", type=positive(int), help="score held-out pairs every N epochs")
     parser.add_argument("--average", type=positive(int), default=1, help="the last N checkpoints, averaged")
+    parser.add_argument(
+        "--strategy", default="auto", help="auto, cpu, cpu:N, mirrored, multi_worker, tpu or tpu:NAME"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=pathlib.Path, help="folder of the .keras file")
     parser.add_argument("--export", type=pathlib.Path, help="folder of the SavedModel's versions")
@@ -164,14 +175,16 @@ def compile_model(model, arguments, steps):
     )
 
 
-def make_checkpoint(arguments):
+def make_checkpoint(arguments, where):
     """The checkpoints in the output folder, if these arguments made them; otherwise there are none yet."""
     folder = arguments.output / "checkpoints"
     settings = arguments.output / "arguments.json"
-    wanted = json.dumps(vars(arguments), default=str, indent=2)
-    if not settings.exists() or settings.read_text() != wanted:
+    # Training may go on somewhere else.
+    wanted = json.dumps({**vars(arguments), "strategy": None}, default=str, indent=2)
+    if is_chief(where) and (not settings.exists() or settings.read_text() != wanted):
         shutil.rmtree(folder, ignore_errors=True)
         settings.write_text(wanted)
+    any_worker(where, False)  # the others wait here
     return Checkpoint(folder, every_minutes=1, keep=max(3, arguments.average))
 
 
@@ -183,7 +196,12 @@ def load_or_make_model(arguments, pairs, checkpoint):
 
 
 def train(model, arguments, pairs, checkpoint):
-    size = dict(batch_size=arguments.batch_size, batch_tokens=arguments.batch_tokens)
+    where = model.distribute_strategy
+    size = dict(
+        batch_size=arguments.batch_size,
+        batch_tokens=arguments.batch_tokens,
+        static_shapes=isinstance(where, tf.distribute.TPUStrategy),
+    )
     epochs = range(checkpoint.epoch, arguments.epochs)
     if not epochs:  # it was interrupted after training
         return
@@ -192,7 +210,8 @@ def train(model, arguments, pairs, checkpoint):
     )
     steps = len(batches) // len(epochs)
     if not checkpoint.path:
-        compile_model(model, arguments, arguments.epochs * steps)
+        with where.scope():
+            compile_model(model, arguments, arguments.epochs * steps)
     callbacks = [checkpoint]
     if arguments.max_minutes:
         callbacks.append(TimeLimit(arguments.max_minutes))
@@ -259,6 +278,11 @@ def ask_in_new_process(version, sources, references, answers):
 
 def main():
     arguments = parse_arguments()
+    with step("Looking for devices"):
+        where = strategy(arguments.strategy)
+        print(f"{where.num_replicas_in_sync} device(s)")
+    if not is_chief(where):
+        sys.stdout = open(os.devnull, "w")
     keras.utils.set_random_seed(arguments.seed)
     with step("Checking the arguments"):
         check(arguments)
@@ -267,14 +291,16 @@ def main():
         print(
             f"{len(pairs.train)} training, {len(pairs.validation)} validation, {len(pairs.test)} test pairs"
         )
-    with step("Making the model"):
-        checkpoint = make_checkpoint(arguments)
+    with step("Making the model"), where.scope():
+        checkpoint = make_checkpoint(arguments, where)
         model = load_or_make_model(arguments, pairs, checkpoint)
         print(f"{model.count_params():,} parameters, attention: {arguments.attention}")
     with step("Training"):
         train(model, arguments, pairs, checkpoint)
         if arguments.average > 1:
             average_weights(model, checkpoint.paths[-arguments.average :])
+    if not is_chief(where):
+        return
     with step("Scoring"):
         examples = score(model, arguments, pairs)
     with step("Saving"):

@@ -35,7 +35,7 @@ def train(name, folder, variant, drop_remainder=False, **kwargs):
         results["evaluation"] = model.evaluate(data, verbose=0)
     weights = {f"weight {i}": weight for i, weight in enumerate(model.get_weights())}
     np.savez(folder / f"{name}, {variant}.npz", **results, **weights)
-    return model
+    return model, example[0]
 
 
 def mirrored(count):
@@ -52,7 +52,7 @@ def replicas(folder):
     for name in TASKS:
         train(name, folder, "one device")
         with two.scope():
-            model = train(name, folder, "two replicas", steps_per_execution=2)
+            model, _ = train(name, folder, "two replicas", steps_per_execution=2)
         variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
         assert all(isinstance(variable.value, tf.distribute.DistributedValues) for variable in variables)
     with mirrored(4).scope():
@@ -169,7 +169,7 @@ def workers(folder):
     assert any_worker(where, this == 1) and not any_worker(where, False)
     for name in TASKS_OF_WORKERS[count]:
         with where.scope():
-            model = train(name, folder, f"worker {this} of {count}")
+            model, _ = train(name, folder, f"worker {this} of {count}")
     if count == 3:
         return
 
@@ -201,8 +201,9 @@ def devices(folder):
     """All tasks on four devices of JAX."""
     keras.distribution.set_distribution(keras.distribution.DataParallel())
     for name in TASKS:
-        model = train(name, folder, "JAX", drop_remainder=True)  # it splits nothing unevenly
+        model, x = train(name, folder, "JAX", drop_remainder=True)  # it splits nothing unevenly
         assert len(model.trainable_variables[0].value.sharding.device_set) == 4
+    np.savez(folder / "answers.npz", **model.generate(x, stop_token_ids=None))
 
 
 if __name__ == "__main__":
