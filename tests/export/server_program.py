@@ -16,11 +16,13 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 from tensorflow.python.tools import saved_model_cli
 
-# What is not there for a server is not there for this process either.
-for name in ("keras_synth", "keras_hub"):
-    if name in sys.modules:
-        sys.exit(f"{name} was imported.")
-    sys.modules[name] = None
+
+def forbid_imports():
+    """What is not there for a server is not there for this process either."""
+    for name in ("keras_synth", "keras_hub"):
+        if name in sys.modules:
+            sys.exit(f"{name} was imported.")
+        sys.modules[name] = None
 
 
 def compile_nothing():
@@ -57,6 +59,7 @@ def session_loader(folder):
 
 
 def main(jobs_file, answers_file):
+    forbid_imports()
     jobs = pickle.loads(pathlib.Path(jobs_file).read_bytes())
     compile_nothing()
     answers = []
