@@ -80,7 +80,8 @@ def export(
             `serving`.
         format: `"saved_model"`, or `"litert"`, `"onnx"` or `"openvino"`, which have `predict` alone, by
             Keras's own export, as `model.tflite`, `model.onnx` or `model.xml` in the version's folder.
-            LiteRT takes one example of `max_length` tokens.
+            LiteRT takes one example of `max_length` tokens. The last two need the packages of the extra
+            `formats`.
         fold: bool. Whether weights that do not depend on the input are computed once. Defaults to `True`.
 
     Returns:
@@ -101,13 +102,17 @@ def export(
     >>> answer["y"].shape
     TensorShape([5, 2])
     """
-    formats.check(format)
+    other_format = formats.get(format, dtype)
+    if other_format and warmup:
+        raise ValueError(
+            f"Requests for `warmup` are part only of a SavedModel. Received: format={format!r}"
+        )
     if dtype is not None:
         model = with_dtype(model, dtype)
     signatures = served(model, labels).signatures()
     with _sampling(model, sampler), folded(model) if fold else contextlib.nullcontext():
-        if format != "saved_model":
-            return write_version(path, lambda folder: formats.write(model, format, folder))
+        if other_format:
+            return write_version(path, lambda folder: formats.write(model, other_format, folder))
         with without_xla():
             graphs = {signature.name: signature.trace() for signature in signatures}
         requests = check_warmup(graphs, warmup)

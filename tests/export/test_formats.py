@@ -1,0 +1,80 @@
+"""Exports for other runtimes, each asked by its own."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_synth.export import export
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:keras.src.export.tf2onnx_lib")
+
+
+def litert(version):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
+    runner = interpreter(str(version / "model.tflite")).get_signature_runner()
+    return lambda inputs: next(iter(runner(**inputs).values()))
+
+
+def onnx(version):
+    session = pytest.importorskip("onnxruntime").InferenceSession(version / "model.onnx")
+    return lambda inputs: session.run(None, inputs)[0]
+
+
+def openvino(version):
+    core = pytest.importorskip("openvino").Core()
+    # On some machines it computes in bfloat16 unless it is told otherwise.
+    model = core.compile_model(version / "model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda inputs: model(inputs)[0]
+
+
+PACKAGES = {
+    "litert": (litert, ["ai_edge_litert"]),
+    "onnx": (onnx, ["tf2onnx", "onnxruntime"]),
+    "openvino": (openvino, ["openvino"]),
+}
+
+
+def tokens(model, batch_size, length):
+    rng = np.random.default_rng(length)
+    return {
+        tensor.name: np.ones((batch_size, length), "int32") * (np.arange(length) < max(1, length - 2))
+        if "padding_mask" in tensor.name
+        else rng.integers(1, 20, (batch_size, length))
+        for tensor in model.inputs
+    }
+
+
+@pytest.mark.parametrize("format", PACKAGES)
+@pytest.mark.parametrize("task", ["classifier", "causal_lm"])
+def test_each_runtime_computes_what_the_model_computes(format, task, make_task, tmp_path):
+    runtime, packages = PACKAGES[format]
+    for package in packages:
+        pytest.importorskip(package)
+    model = make_task(task, preprocessor=False, attention="random+dot_product")
+    ask = runtime(export(model, tmp_path, format=format))
+    sizes = [(1, model.backbone.max_length)] if format == "litert" else [(1, 7), (3, 23), (2, 1)]
+    for size in sizes:
+        inputs = {name: ids.astype("int32") for name, ids in tokens(model, *size).items()}
+        np.testing.assert_allclose(ask(inputs), model(inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_a_missing_package_is_named(format, tmp_path, monkeypatch):
+    package = PACKAGES[format][1][0]
+    monkeypatch.setitem(sys.modules, package, None)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ImportError, match=f"needs the package {package}"):
+        export(model, tmp_path / "model", format=format)
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_these_formats_cannot_hold(make_task, tmp_path):
+    model = make_task("classifier", preprocessor=False)
+    for format in PACKAGES:
+        with pytest.raises(ValueError, match="holds weights in float32"):
+            export(model, tmp_path / "model", format=format, dtype="bfloat16")
+    with pytest.raises(ValueError, match="only of a SavedModel"):
+        export(model, tmp_path / "model", format="litert", warmup=[{"text": ["one"]}])
+    assert not (tmp_path / "model").exists()
