@@ -1,5 +1,7 @@
 """The weights of every alignment: how many, which are trained, how they start."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -202,7 +204,7 @@ WIDE, WIDE_HEADS, WIDE_DIM, WIDE_LENGTH = 96, 4, 32, 64
 
 
 def wide(name, **kwargs):
-    keras.utils.set_random_seed(1)
+    random.seed(1)
     layer = layers.SyntheticAttention(WIDE_HEADS, WIDE_DIM, name, max_length=WIDE_LENGTH, **kwargs)
     layer.build((None, None, WIDE))
     return layer

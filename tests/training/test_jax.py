@@ -38,7 +38,8 @@ def test_four_devices_of_jax_train_as_one_of_tensorflow(folder, task):
     for name in expected:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
     if task == "sequence_to_sequence":
-        answers = model.generate(x, stop_token_ids=None)
+        prompts = {name: value[:8] for name, value in x.items()}
+        answers = model.generate(prompts, stop_token_ids=None)
         np.testing.assert_array_equal(
             np.load(folder / "answers.npz")["decoder_token_ids"], answers["decoder_token_ids"]
         )
