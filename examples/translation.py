@@ -203,10 +203,12 @@ def train(model, arguments, pairs, checkpoint):
         static_shapes=isinstance(where, tf.distribute.TPUStrategy),
     )
     epochs = range(checkpoint.epoch, arguments.epochs)
+    if not epochs:  # it was interrupted after training
+        return
     batches = token_batches(
         pairs.train, model.preprocessor, **size, shuffle=True, seed=arguments.seed, epochs=epochs
     )
-    steps = len(batches) // max(len(epochs), 1)
+    steps = len(batches) // len(epochs)
     if not checkpoint.path:
         with where.scope():
             compile_model(model, arguments, arguments.epochs * steps)
@@ -232,8 +234,7 @@ def train(model, arguments, pairs, checkpoint):
             note = "there is no checkpoint yet"
         print(f"\nInterrupted: {note}.", file=sys.stderr)
         sys.exit(130)
-    if history:  # it is not there if training was interrupted after its end
-        print(f"Loss {history['loss'][-1]:.4f}, held-out loss {history['val_loss'][-1]:.4f}.")
+    print(f"Loss {history['loss'][-1]:.4f}, held-out loss {history['val_loss'][-1]:.4f}.")
 
 
 def score(model, arguments, pairs):
@@ -296,11 +297,10 @@ def main():
         print(f"{model.count_params():,} parameters, attention: {arguments.attention}")
     with step("Training"):
         train(model, arguments, pairs, checkpoint)
+        if arguments.average > 1:
+            average_weights(model, checkpoint.paths[-arguments.average :])
     if not is_chief(where):
-        any_worker(where, False)  # a worker that left before the chief would look as if it had crashed
         return
-    if arguments.average > 1:
-        average_weights(model, checkpoint.paths[-arguments.average :])
     with step("Scoring"):
         examples = score(model, arguments, pairs)
     with step("Saving"):
@@ -314,7 +314,6 @@ def main():
         print(version)
     with step("Asking the exported model in a new process"):
         ask_in_new_process(version, *examples)
-    any_worker(where, False)
 
 
 if __name__ == "__main__":

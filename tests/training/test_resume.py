@@ -100,14 +100,13 @@ def test_the_end_is_that_of_undisturbed_training(undisturbed, kills, tmp_path):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.nightly)])
-def test_killed_processes_on_one_device_on_two_replicas_and_on_two_workers(kills, tmp_path):
+def test_processes_killed_at_random_moments(kills, tmp_path):
     program = pathlib.Path(__file__).with_name("killed.py")
     subprocess.run([sys.executable, program, tmp_path, str(kills)], check=True)
-    ends = {path.parent: np.load(path) for path in tmp_path.glob("*/*/end *.npz")}
-    places = {folder.parent.name for folder in ends if folder.name.startswith("killed")}
-    assert places == {"one process", "two replicas", "two workers"}
-    for folder, end in ends.items():
-        expected = ends[folder.with_name("undisturbed")]
+    expected = np.load(tmp_path / "undisturbed" / "end.npz")
+    ends = [np.load(path) for path in tmp_path.glob("killed */end.npz")]
+    assert ends
+    for end in ends:
         for name, array in expected.items():
             np.testing.assert_array_equal(end[name], array)
 
@@ -276,29 +275,10 @@ def test_a_model_that_was_trained_before(undisturbed, tmp_path):
 def test_after_the_end_there_is_nothing_to_train_but_more_epochs(undisturbed, tmp_path):
     train(make_model(), [Checkpoint(tmp_path)], epochs=2)
     model = make_model()
-    nothing = tf.data.Dataset.from_tensor_slices(examples()).batch(2).take(0)
-    assert train(model, [Checkpoint(tmp_path)], nothing, epochs=2, steps_per_epoch=0) == {}
+    assert train(model, [Checkpoint(tmp_path)], epochs=2) == {}
     assert int(model.optimizer.iterations) == 2 * STEPS
     assert len(train(model, [Checkpoint(tmp_path)])["loss"]) == 1
     assert_same_state(model, undisturbed)
-
-
-def test_weights_in_bfloat16(tmp_path):
-    def make():
-        dense = keras.layers.Dense(
-            1, dtype="bfloat16", kernel_initializer=keras.initializers.GlorotUniform(1)
-        )
-        model = keras.Sequential([keras.Input((4,)), dense])
-        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
-        return model
-
-    def also():  # the best weights are those of the first epoch
-        return [keras.callbacks.EarlyStopping("loss", patience=2, min_delta=9.0, restore_best_weights=True)]
-
-    expected = make()
-    train(expected, also())
-    model, _ = train_with_kills(tmp_path, [STEPS + 3], make, also=also)
-    assert_same_state(model, expected)
 
 
 def test_checkpoints_are_models(tmp_path):
