@@ -297,10 +297,11 @@ def main():
         print(f"{model.count_params():,} parameters, attention: {arguments.attention}")
     with step("Training"):
         train(model, arguments, pairs, checkpoint)
-        if arguments.average > 1:
-            average_weights(model, checkpoint.paths[-arguments.average :])
     if not is_chief(where):
+        any_worker(where, False)  # one that left before the chief would look as if it had crashed
         return
+    if arguments.average > 1:
+        average_weights(model, checkpoint.paths[-arguments.average :])
     with step("Scoring"):
         examples = score(model, arguments, pairs)
     with step("Saving"):
@@ -314,6 +315,7 @@ def main():
         print(version)
     with step("Asking the exported model in a new process"):
         ask_in_new_process(version, *examples)
+    any_worker(where, False)
 
 
 if __name__ == "__main__":

@@ -100,8 +100,13 @@ def any_worker(strategy: tf.distribute.Strategy | None, condition: bool) -> bool
     """
     if num_workers(strategy) == 1:
         return condition
-    votes = strategy.run(lambda: tf.constant(float(condition)))
-    return bool(strategy.reduce(tf.distribute.ReduceOp.SUM, votes, axis=None) > 0)
+    return bool(_count_votes(strategy, tf.constant(float(condition))) > 0)
+
+
+@tf.function  # eagerly it would take long
+def _count_votes(strategy, vote):
+    votes = strategy.run(lambda: vote)
+    return strategy.reduce(tf.distribute.ReduceOp.SUM, votes, axis=None)
 
 
 def _auto():

@@ -65,7 +65,9 @@ def test_accumulation_goes_on_after_loading(tmp_path):
     assert_equal_weights(loaded, model, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype, jit_compile", [("mixed_bfloat16", False), ("mixed_float16", True)])
+@pytest.mark.parametrize(
+    "dtype, jit_compile", [("mixed_bfloat16", False), ("float16", False), ("mixed_float16", True)]
+)
 def test_low_precision_learns_what_float32_learns(dtype, jit_compile):
     losses = {}
     for policy in ("float32", dtype):
@@ -82,6 +84,7 @@ def test_xla_and_several_steps_at_once_change_nothing():
     models = []
     for arguments in [{}, dict(jit_compile=True), dict(steps_per_execution=3)]:
         model, example = compiled(keras.optimizers.SGD(1.0, clipnorm=0.5), **arguments)
+        assert model.jit_compile == ("jit_compile" in arguments)  # "auto" is no XLA on CPUs
         fit(model, example, batch_size=2, epochs=2)
         models.append(model)
     for other in models[1:]:
