@@ -2,7 +2,8 @@
 
     python examples/ask_saved_model.py saved_models/date_normalizer/1 "4 mars 2021"
 
-Without texts it reads them from standard input, one a line. Prints one answer a line.
+Without texts it reads them from standard input, one a line. Prints one answer a line: a text, or the label
+that a classifier gives.
 """
 
 import sys
@@ -14,7 +15,8 @@ import tensorflow_text  # noqa: F401  Registers the operations of the tokenizer.
 def main(folder, *texts):
     model = tf.saved_model.load(folder).signatures["serving_default"]
     texts = list(texts) or [line.rstrip("\n") for line in sys.stdin]
-    answers = model(text=tf.constant(texts))["text"].numpy()
+    outputs = model(text=tf.constant(texts))
+    answers = outputs["text" if "text" in outputs else "label"].numpy()
     sys.stdout.buffer.writelines(answer + b"\n" for answer in answers)
     # What a server does not have, this program does without.
     loaded = {"keras_synth", "keras_hub"} & sys.modules.keys()

@@ -48,7 +48,8 @@ _FORMATS = {
             options={"target_spec": {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}},
         ),
         Format("onnx", file="model.onnx", package="tf2onnx", dtypes=("float32", "float16", "int8")),
-        Format("openvino", file="model.xml", package="openvino", dtypes=("float32",)),
+        # With more outputs than one, of which the first is the model's.
+        Format("openvino", file="model.xml", package="openvino", dtypes=("float32", "float16", "int8")),
     )
 }
 

@@ -64,8 +64,7 @@ class Served:
         self.preprocessor = getattr(model, "preprocessor", None)
         if self.preprocessor is not None and not self.preprocessor.built:
             self.preprocessor.build(None)
-        # One graph for each shape of the inputs, which signatures share.
-        self.forward = tf.function(self._forward, autograph=False)
+        self.forward = self.graph(self._forward)
 
     def signatures(self) -> list[Signature]:
         """The signatures; the first one is also `serving_default`."""
@@ -91,6 +90,13 @@ class Served:
             for tensor in self.model.inputs
         }
 
+    def graph(self, function):
+        """A function of the model's inputs by name, as one graph for all shapes, which signatures share."""
+        graph = tf.function(function, input_signature=[self.token_specs()], autograph=False)
+        return lambda inputs: graph(
+            {tensor.name: tf.cast(inputs[tensor.name], tensor.dtype) for tensor in self.model.inputs}
+        )
+
     def predict(self, **inputs):
         outputs = self.forward(self.checked(inputs))
         if isinstance(outputs, dict):
@@ -100,7 +106,6 @@ class Served:
         return dict(zip(self.output_names, outputs, strict=True))
 
     def _forward(self, inputs):
-        """The model's outputs, for inputs by name."""
         inputs = [inputs[tensor.name] for tensor in self.model.inputs]
         return self.model(keras.tree.pack_sequence_as(input_structure(self.model), inputs), training=False)
 
@@ -254,8 +259,14 @@ class ServedGenerator(Served):
             signatures.append(Signature("generate_tokens", specs, self.generate_tokens))
         return signatures
 
+    def __init__(self, model):
+        super().__init__(model)
+        self.generated = self.graph(self._generated)
+
     def generate_tokens(self, **inputs):
-        inputs = self.checked(inputs)
+        return self.generated(self.checked(inputs))
+
+    def _generated(self, inputs):
         stop_token_ids = (self.preprocessor.tokenizer.end_token_id,)
         outputs = self.model.generate_step(inputs, stop_token_ids)
         token_ids, mask = outputs[f"{self.side}token_ids"], outputs[f"{self.side}padding_mask"]
@@ -268,7 +279,7 @@ class ServedGenerator(Served):
 
     def generate(self, text):
         inputs, truncated = self.prompt(text)
-        outputs = self.generate_tokens(**inputs)
+        outputs = self.generated(inputs)
         token_ids, mask = outputs[f"{self.side}token_ids"], outputs[f"{self.side}padding_mask"]
         return {
             "text": self.detokenize(token_ids, mask),

@@ -47,17 +47,19 @@ def tokens(model, batch_size, length):
 
 
 @pytest.mark.parametrize("format", PACKAGES)
-@pytest.mark.parametrize("task", ["classifier", "causal_lm"])
-def test_each_runtime_computes_what_the_model_computes(format, task, make_task, tmp_path):
+@pytest.mark.parametrize(
+    "task, dtype", [("classifier", None), ("causal_lm", None), ("seq2seq_lm", None), ("classifier", "int8")]
+)
+def test_each_runtime_computes_what_the_model_computes(format, task, dtype, make_task, tmp_path):
     runtime, packages = PACKAGES[format]
     for package in packages:
         pytest.importorskip(package)
     model = make_task(task, preprocessor=False, attention="random+dot_product")
-    ask = runtime(export(model, tmp_path, format=format))
+    ask = runtime(export(model, tmp_path, format=format, dtype=dtype))
     sizes = [(1, model.backbone.max_length)] if format == "litert" else [(1, 7), (3, 23), (2, 1)]
     for size in sizes:
         inputs = {name: ids.astype("int32") for name, ids in tokens(model, *size).items()}
-        np.testing.assert_allclose(ask(inputs), model(inputs), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ask(inputs), model(inputs), rtol=1e-4, atol=2e-2 if dtype else 1e-5)
 
 
 @pytest.mark.parametrize("format", ["onnx", "openvino"])

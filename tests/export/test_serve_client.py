@@ -156,3 +156,12 @@ def test_a_server_that_is_not_there(monkeypatch):
     monkeypatch.setattr("sys.argv", ["serve_client.py", "--rest", "http://localhost:9", "one"])
     with pytest.raises(SystemExit, match="http://localhost:9 gave no answer"):
         serve_client.main()
+
+
+def test_the_example_of_a_config_is_one():
+    text_format = pytest.importorskip("google.protobuf.text_format")
+    configs = pytest.importorskip("tensorflow_serving.config.model_server_config_pb2")
+    text = (CLIENT.parent / "serving" / "models.config").read_text()
+    (config,) = text_format.Parse(text, configs.ModelServerConfig()).model_config_list.config
+    assert config.base_path == f"/models/{config.name}"
+    assert (CLIENT.parents[1] / "saved_models" / config.name).is_dir()
