@@ -1,10 +1,13 @@
 """`keras.ops.slice_update` by an operation that TensorFlow Serving runs."""
 
 import contextlib
+import threading
 import unittest.mock
 
 import keras
 import tensorflow as tf
+
+_lock = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -15,7 +18,8 @@ def without_xla():
     compile on a CPU unless it was started with `--xla_cpu_compilation_enabled`, so that whatever generates
     with a cache would fail. TensorFlow's own operation also compiles nothing for each new batch size.
     """
-    with unittest.mock.patch.object(keras.ops, "slice_update", _slice_update):
+    # One thread at a time, so that each puts Keras's function back.
+    with _lock, unittest.mock.patch.object(keras.ops, "slice_update", _slice_update):
         yield
 
 
