@@ -54,6 +54,12 @@ class SynthesizerTask(Folding, ReplicaTraining if keras.backend.backend() == "te
         self.mean_loss.update_state(loss * num_replicas, mean_count)
         return self.accumulation.weigh(loss, count) if self.accumulation and training else loss
 
+    def make_train_function(self, force=False):
+        # Made in the first step, the variables of the optimizer would make TensorFlow trace the step twice.
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        super().make_train_function(force)
+
     @property
     def metrics(self):
         # Keras's own loss is a mean over batches, whatever number of tokens they have.

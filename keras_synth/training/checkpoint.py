@@ -98,7 +98,7 @@ class Checkpoint(keras.callbacks.Callback):
     @property
     def paths(self) -> list[pathlib.Path]:
         """The files of all checkpoints, the newest last."""
-        return sorted(self.folder.glob("step-*.keras"), key=_step)
+        return sorted((path for path in self.folder.glob("step-*.keras") if _step(path)), key=_step)
 
     @property
     def path(self) -> pathlib.Path | None:
@@ -342,7 +342,7 @@ def _to_disk(path):
 
 def _step(path):
     number = path.stem.removeprefix("step-")
-    return int(number) if number.isdecimal() else -1
+    return int(number) if number.isdecimal() else None
 
 
 def _read_state(path):
@@ -393,11 +393,12 @@ def _encode(array):
     """An array as what JSON can hold, to the bit."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
-    return {"npy": base64.b64encode(file.getvalue()).decode()}
+    return {"npy": base64.b64encode(file.getvalue()).decode(), "dtype": str(array.dtype)}
 
 
 def _decode(item):
-    if item.keys() != {"npy"}:
+    if item.keys() != {"npy", "dtype"}:
         return item
     array = np.load(io.BytesIO(base64.b64decode(item["npy"])), allow_pickle=False)
+    array = array.view(item["dtype"])  # NumPy does not write the name of bfloat16
     return array if array.ndim else array[()]

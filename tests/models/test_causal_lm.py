@@ -35,6 +35,21 @@ def test_fit_and_generate_on_strings(model):
     assert model.generate("one", max_length=6).startswith("one")
 
 
+def test_fit_traces_its_step_once():
+    traced = []
+
+    class Counting(models.SynthesizerCausalLM):
+        def compute_loss(self, *args, **kwargs):
+            traced.append(1)
+            return super().compute_loss(*args, **kwargs)
+
+    model = Counting(DECODER(**SIZES))
+    model.compile("adam", jit_compile=False)
+    x = np.ones((4, 5), "int32")
+    model.fit({"token_ids": x, "padding_mask": x}, x, batch_size=2, verbose=0)
+    assert len(traced) == 1 and model.optimizer.iterations == 2
+
+
 def test_keras_file(model, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")

@@ -80,7 +80,6 @@ def learn(model, attention, x, y, weight=None):
     batch, steps = 64, 400 if attention in UNTRAINED else 250
     rate = keras.optimizers.schedules.CosineDecay(0.0, steps, warmup_target=1e-2, warmup_steps=steps // 10)
     model.compile(keras.optimizers.Adam(rate), weighted_metrics=[], jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # otherwise Keras traces the step twice
     drawn = np.random.default_rng(1).integers(len(y), size=batch * steps)
     data = (x, y) if weight is None else (x, y, weight)
     data = tf.data.Dataset.from_tensor_slices(keras.tree.map_structure(lambda array: array[drawn], data))

@@ -99,14 +99,22 @@ def test_the_end_is_that_of_undisturbed_training(undisturbed, kills, tmp_path):
     assert int(model.optimizer.iterations) == EPOCHS * STEPS
 
 
+@pytest.mark.nightly
+def test_on_jax():
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-k", "not processes and not jax", __file__]
+    subprocess.run(command, env={**os.environ, "KERAS_BACKEND": "jax"}, check=True)
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.nightly)])
-def test_processes_killed_at_random_moments(kills, tmp_path):
+def test_killed_processes_on_one_device_on_two_replicas_and_on_two_workers(kills, tmp_path):
     program = pathlib.Path(__file__).with_name("killed.py")
     subprocess.run([sys.executable, program, tmp_path, str(kills)], check=True)
-    expected = np.load(tmp_path / "undisturbed" / "end.npz")
-    ends = [np.load(path) for path in tmp_path.glob("killed */end.npz")]
-    assert ends
-    for end in ends:
+    ends = {path.parent: np.load(path) for path in tmp_path.glob("*/*/end *.npz")}
+    places = {folder.parent.name for folder in ends if folder.name.startswith("killed")}
+    assert places == {"one process", "two replicas", "two workers"}
+    for folder, end in ends.items():
+        expected = ends[folder.with_name("undisturbed")]
         for name, array in expected.items():
             np.testing.assert_array_equal(end[name], array)
 
@@ -281,6 +289,33 @@ def test_after_the_end_there_is_nothing_to_train_but_more_epochs(undisturbed, tm
     assert_same_state(model, undisturbed)
 
 
+@pytest.mark.tensorflow
+def test_after_the_end_there_may_be_no_data(undisturbed, tmp_path):
+    train_with_kills(tmp_path, [])
+    model = make_model()
+    nothing = tf.data.Dataset.from_tensor_slices(examples()).batch(2).take(0)
+    assert train(model, [Checkpoint(tmp_path)], nothing, steps_per_epoch=0) == {}
+    assert_same_state(model, undisturbed)
+
+
+def test_weights_in_bfloat16(tmp_path):
+    def make():
+        dense = keras.layers.Dense(
+            1, dtype="bfloat16", kernel_initializer=keras.initializers.GlorotUniform(1)
+        )
+        model = keras.Sequential([keras.Input((4,)), dense])
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+        return model
+
+    def also():  # the best weights are those of the first epoch
+        return [keras.callbacks.EarlyStopping("loss", patience=2, min_delta=9.0, restore_best_weights=True)]
+
+    expected = make()
+    train(expected, also())
+    model, _ = train_with_kills(tmp_path, [STEPS + 3], make, also=also)
+    assert_same_state(model, expected)
+
+
 def test_checkpoints_are_models(tmp_path):
     model = make_model()
     train(model, [Checkpoint(tmp_path, every_steps=2, keep=4)])
@@ -409,7 +444,8 @@ def unbuilt():
     "make, data, also, message",
     [
         (lambda: make_model(keras.optimizers.SGD(0.1)), None, [], "saved with another optimizer.*=SGD"),
-        (unbuilt, None, [], "must be built.*model=sequential"),
+        # On JAX, Keras builds it by itself.
+        pytest.param(unbuilt, None, [], "must be built.*=sequential", marks=pytest.mark.tensorflow),
         (make_model, examples(steps=2), [], "after 4 steps of epoch 1, which now has fewer"),
         (make_model, None, [TimeLimit(9)], "saved with 0 callbacks in `also`.*TimeLimit"),
         (
