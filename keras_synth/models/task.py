@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_synth.models.folding import Folding, finished
 from keras_synth.models.sequence_length import check_lengths
+from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.replicas import ReplicaTraining
 
 #: What a loss that is a mean calls it.
@@ -53,6 +54,11 @@ class SynthesizerTask(Folding, ReplicaTraining if keras.backend.backend() == "te
             loss = loss * ops.divide_no_nan(count, mean_count)
         self.mean_loss.update_state(loss * num_replicas, mean_count)
         return self.accumulation.weigh(loss, count) if self.accumulation and training else loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        # Keras casts targets to the dtype of the predictions, where bfloat16 takes 1001 for 1000.
+        y_pred = ops.cast(y_pred, keras.backend.result_type(y_pred.dtype, "float32"))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def make_train_function(self, force=False):
         # Made in the first step, the variables of the optimizer would make TensorFlow trace the step twice.
@@ -109,11 +115,10 @@ class LanguageModel(SynthesizerTask):
     loss_divides_by_weights = True
 
     def compile(self, *args, metrics=None, weighted_metrics="auto", **kwargs):
+        if weighted_metrics == "auto":
+            weighted_metrics = [] if metrics else [sparse_categorical_accuracy]
         # Padding counts in no metric, whichever argument brought it here.
-        if metrics:
-            no_others = weighted_metrics in ("auto", None)
-            weighted_metrics = metrics if no_others else [*metrics, *weighted_metrics]
-        super().compile(*args, weighted_metrics=weighted_metrics, **kwargs)
+        super().compile(*args, weighted_metrics=[*(metrics or []), *(weighted_metrics or [])], **kwargs)
 
 
 class GenerativeModel(LanguageModel):

@@ -5,6 +5,7 @@ from keras_synth.training.callbacks import TimeLimit
 from keras_synth.training.checkpoint import Checkpoint, save_model
 from keras_synth.training.evaluation import GenerationScore
 from keras_synth.training.losses import SmoothedCrossentropy
+from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.optimizers import Adafactor, AdamW, decays
 from keras_synth.training.schedules import InverseSquareRoot
 from keras_synth.training.strategy import any_worker, is_chief, num_workers, strategy
@@ -23,5 +24,6 @@ __all__ = [
     "is_chief",
     "num_workers",
     "save_model",
+    "sparse_categorical_accuracy",
     "strategy",
 ]

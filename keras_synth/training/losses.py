@@ -57,12 +57,17 @@ def _smoothed_crossentropy(targets, logits, smoothing):
         # The log-sum-exp is the same for all classes, so only the logits themselves are left.
         target_logits = ops.squeeze(ops.take_along_axis(logits, targets[..., None], axis=-1), axis=-1)
 
-        def gradient(upstream):
+        def gradient(*args, upstream=None):
+            (upstream,) = args if upstream is None else (upstream,)
             classes = logits.shape[-1]
-            is_target = ops.arange(classes, dtype="int32") == targets[..., None]
             even = smoothing / classes
-            smoothed = ops.where(is_target, 1.0 - smoothing + even, even)
-            return upstream[..., None] * (ops.softmax(logits) - ops.cast(smoothed, logits.dtype))
+            # Each of these can take the place of the one before.
+            rows = (ops.softmax(logits) - even) * upstream[..., None]
+            rows = ops.reshape(rows, (-1, classes))
+            places = ops.arange(ops.shape(rows)[0], dtype="int32"), ops.reshape(targets, (-1,))
+            at_targets = (ops.exp(-plain) - (1.0 - smoothing + even)) * upstream
+            rows = ops.scatter_update(rows, ops.stack(places, axis=1), ops.reshape(at_targets, (-1,)))
+            return ops.reshape(rows, ops.shape(logits))
 
         return plain + smoothing * (target_logits - ops.mean(logits, axis=-1)), gradient
 

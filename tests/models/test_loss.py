@@ -116,3 +116,16 @@ def test_a_loss_that_is_a_sum():
     model = language_model(DECODER)
     with pytest.raises(ValueError, match="a mean.*'mean_with_sample_weight'.*reduction='sum'"):
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy(reduction="sum"))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("metrics", [None, ["accuracy"]])
+def test_the_accuracy_tells_large_ids_apart_in_low_precision(policy, metrics):
+    model = models.SynthesizerCausalLM(
+        DECODER(**{**SIZES, "vocabulary_size": 3000}, dropout=0.0, dtype=policy)
+    )
+    model.compile(metrics=metrics, run_eagerly=True)
+    x = inputs(DECODER, LENGTHS, 9)
+    best = np.argmax(np.array(keras.ops.cast(model(x), "float32")), axis=-1)
+    assert model.evaluate(x, best, verbose=0)[1] == 1.0
+    assert model.evaluate(x, best ^ 1, verbose=0)[1] == 0.0
