@@ -87,6 +87,10 @@ def parse_arguments():
         "--strategy", default="auto", help="auto, cpu, cpu:N, mirrored, multi_worker, tpu or tpu:NAME"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--export-dtype", choices=("float32", "float16", "bfloat16", "int8"), help="smaller weights"
+    )
+    parser.add_argument("--warmup", action="store_true", help="export a request to warm a server up")
     parser.add_argument("--output", type=pathlib.Path, help="folder of the .keras file")
     parser.add_argument("--export", type=pathlib.Path, help="folder of the SavedModel's versions")
     arguments = parser.parse_args()
@@ -256,8 +260,8 @@ def score(model, arguments, pairs):
     return sources[:12], references[:12], answers[:12]
 
 
-def ask_in_new_process(version, sources, references, answers):
-    """A table of texts and answers from a process that knows nothing of this library."""
+def ask_in_new_process(version, sources, references):
+    """Prints texts and the answers of a process that knows nothing of this library; returns these."""
     program = pathlib.Path(__file__).with_name("ask_saved_model.py")
     served = subprocess.run(
         # Isolated, so that neither this folder nor the environment lends it a module.
@@ -272,8 +276,7 @@ def ask_in_new_process(version, sources, references, answers):
     width = max(map(len, sources))
     for source, reference, answer in zip(sources, references, served, strict=True):
         print(f"{source:{width}} | {answer}" + ("" if answer == reference else f"   (not {reference})"))
-    if served != answers:
-        raise ValueError(f"The exported model answers otherwise than the model: {answers}")
+    return served
 
 
 def main():
@@ -303,7 +306,7 @@ def main():
     if arguments.average > 1:
         average_weights(model, checkpoint.paths[-arguments.average :])
     with step("Scoring"):
-        examples = score(model, arguments, pairs)
+        *examples, answers = score(model, arguments, pairs)
     with step("Saving"):
         path = arguments.output / f"{arguments.export.name}.keras"
         save_model(model, path)
@@ -311,10 +314,13 @@ def main():
         (arguments.output / "arguments.json").unlink()
         print(path)
     with step("Exporting"):
-        version = export(model, arguments.export)
+        warmup = [{"text": examples[0][:1]}] if arguments.warmup else []
+        version = export(model, arguments.export, dtype=arguments.export_dtype, warmup=warmup)
         print(version)
     with step("Asking the exported model in a new process"):
-        ask_in_new_process(version, *examples)
+        served = ask_in_new_process(version, *examples)
+        if served != answers and arguments.export_dtype in (None, "float32"):
+            raise ValueError(f"The exported model answers otherwise than the model: {answers}")
     any_worker(where, False)
 
 

@@ -1,5 +1,6 @@
 """Requests that TensorFlow Serving sends to a model before it answers others."""
 
+import importlib.util
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +23,10 @@ def check_warmup(graphs: dict, requests: Sequence[Mapping]) -> list[tuple[str, d
 
     Raises:
         ValueError: If no signature has the inputs of a request.
+        ImportError: If tensorflow-serving-api is not installed, and there are requests.
     """
+    if requests and importlib.util.find_spec("tensorflow_serving") is None:
+        raise ImportError("`warmup` needs the package tensorflow-serving-api, of the extra `serving`.")
     checked = []
     for request in requests:
         fitting = {}
