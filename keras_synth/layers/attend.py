@@ -168,13 +168,21 @@ def _blocks(table, causal):
     length, key_length = table.shape[1:]
     if not causal or length is None or length != key_length or length <= _BLOCK:
         return [(0, key_length, table)]
-    ends = [*range(_BLOCK, length, _BLOCK), length]
-    rows = ops.split(table, ends[:-1], axis=1)
-    starts = [0, *ends]
-    return [
-        (start, end, _first(block, end, axis=2))
-        for start, end, block in zip(starts, ends, rows, strict=False)
-    ]
+    starts = range(0, length, _BLOCK)
+    ends = [*starts[1:], length]
+
+    @ops.custom_gradient
+    def cut(table):
+        blocks = [table[:, start:end, :end] for start, end in zip(starts, ends, strict=True)]
+
+        def gradient(*args, upstream=None):
+            # That of slices would add up as many tensors of the size of the table.
+            rows = keras.tree.flatten(args if upstream is None else upstream)
+            return ops.concatenate([_extended(row, length, axis=2) for row in rows], axis=1)
+
+        return blocks, gradient
+
+    return list(zip(starts, ends, cut(table), strict=True))
 
 
 def _hide(block, mask, start, end):
@@ -199,12 +207,20 @@ def _first(x, size, axis):
 
         def gradient(*args, upstream=None):
             (upstream,) = args if upstream is None else (upstream,)
-            rest = [*shape[:axis], shape[axis] - size, *shape[axis + 1 :]]
-            return ops.concatenate([upstream, ops.zeros(rest, upstream.dtype)], axis=axis)
+            return _extended(upstream, shape[axis], axis)
 
         return ops.slice(x, [0] * len(shape), [*shape[:axis], size, *shape[axis + 1 :]]), gradient
 
     return first(x)
+
+
+def _extended(x, size, axis):
+    """`x`, with zeros up to a size along an axis."""
+    shape = list(ops.shape(x))
+    if shape[axis] == size:
+        return x
+    shape[axis] = size - shape[axis]
+    return ops.concatenate([x, ops.zeros(shape, x.dtype)], axis=axis)
 
 
 def masked_softmax(logits, mask=None):
