@@ -170,12 +170,12 @@ def head_dense(inputs, kernel, bias, columns, scale=1.0):
     A plain matrix product, because einsum would bring the head axis to the front and then transpose
     the result, which is the largest tensor here. `scale`, of shape `(H, 1, 1)`, multiplies the weights.
     """
-    kernel, bias = (
-        None if weight is None else weight[..., :columns] * ops.cast(scale, inputs.dtype)
-        for weight in (kernel, bias)
-    )
-    outputs = ops.matmul(inputs, kernel)
-    return outputs if bias is None else outputs + bias
+    if bias is not None:
+        # As one more row of the kernel: to add it to the logits, and to add up its gradient over them,
+        # would take longer than the product.
+        kernel = ops.concatenate([kernel, bias], axis=1)
+        inputs = ops.concatenate([inputs, ops.ones_like(inputs[..., :1])], axis=-1)
+    return ops.matmul(inputs, kernel[..., :columns] * ops.cast(scale, inputs.dtype))
 
 
 def _squarest(length):

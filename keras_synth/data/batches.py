@@ -14,7 +14,7 @@ SHORTEST_LIMIT = 8
 TOKENIZED_AT_ONCE = 1024
 
 # The buckets emit their batches in an order that depends on the lengths, unless it is shuffled.
-SHUFFLED_BATCHES = 128
+SHUFFLED_BATCHES = 64
 
 
 def token_batches(
