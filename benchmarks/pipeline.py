@@ -3,9 +3,9 @@
     python3 run.py benchmarks/pipeline.py
     python3 run.py benchmarks/pipeline.py --data my_texts --source en --target de --size small
 
-Prints the milliseconds of a training step; of these, by TensorFlow's profile, those in which the step waited
-for its batch, the first batch of an epoch included, for which pairs are shuffled and sorted; those that a
-batch takes of a pipeline that does nothing else; and the share of padding in the batches.
+Prints the milliseconds of a training step; of these, by TensorFlow's profile, those in which the step
+waited for its batch, the first batch of an epoch included, for which pairs are shuffled and sorted; those
+that a batch takes of a pipeline that does nothing else; and the share of padding in the batches.
 """
 
 import argparse
