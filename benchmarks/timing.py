@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -135,7 +134,13 @@ def peak_memory(script, *arguments):
 
 def peak_of(function, calls=2):
     """Prints by how many bytes some calls raise the peak memory of this process above what it has now."""
-    before = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    before = _status("VmRSS")
     for _ in range(calls):
         function()
-    print(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, 0))
+    print(max(_status("VmHWM") - before, 0))
+
+
+def _status(name):
+    """A size of this process in bytes. The peak of `getrusage` would be that of the parent at first."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
