@@ -77,7 +77,7 @@ def attend_shared(logits, value, mask, dropout, training):
     if mask.key is None:
         columns = _by_head(value)
         mixed = [_mix(masked_softmax(block, hidden), noise, columns) for block, hidden, noise in rows]
-        output = _by_token(_joined(mixed), value)
+        output = _show(_by_token(_joined(mixed), value), mask)
     else:
 
         def mix(numerators):
@@ -90,9 +90,7 @@ def attend_shared(logits, value, mask, dropout, training):
         if mask.query is not None:
             enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
         mixed, total = ops.cond(ops.all(enough), lambda: (mixed, total), lambda: mix(raised_softmax))
-        output = _divided(mixed, total, value)
-    if mask.query is not None:
-        output = ops.where(mask.query[:, :, None, None], output, 0.0)
+        output = _divided(mixed, total, value, mask)
 
     def scores():
         weights = ops.cast(masked_softmax(logits[None], mask.merged()), value.dtype)
@@ -119,11 +117,9 @@ def attend_finished(weights, value, mask, causal):
             weights = ops.where(mask.key[:, None, None], weights, 0.0)
         total = ops.sum(weights, axis=-1, keepdims=True)
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
-        output = _mix_for_one_query(weights, value)
-    else:
-        rows = [(block, None) for _, _, block in _blocks(weights, causal)]
-        output = _divided(*_mix_visible(rows, value, mask), value)
-    return output if mask.query is None else ops.where(mask.query[:, :, None, None], output, 0.0)
+        return _show(_mix_for_one_query(weights, value), mask)
+    rows = [(block, None) for _, _, block in _blocks(weights, causal)]
+    return _divided(*_mix_visible(rows, value, mask), value, mask)
 
 
 def _mix_visible(rows, value, mask):
@@ -151,12 +147,20 @@ def _mix_visible(rows, value, mask):
     return _joined(mixed), _joined(totals)
 
 
-def _divided(mixed, total, value):
-    """The quotient of what `_mix_visible` returns, like `value`; zeros where the total is zero."""
+def _divided(mixed, total, value, mask):
+    """The quotient of what `_mix_visible` returns, like `value`; zeros where a query sees nothing."""
+    total = ops.transpose(total, (2, 1, 0))
+    visible = total > 0
+    if mask.query is not None:
+        visible = ops.logical_and(visible, mask.query[..., None])
     # exp(-log x) is 1 / x whose gradient does not overflow where x is tiny.
-    inverse = ops.where(total > 0, ops.exp(-ops.log(ops.where(total > 0, total, 1.0))), 0.0)
-    inverse = ops.cast(ops.transpose(inverse, (2, 1, 0))[..., None], mixed.dtype)
-    return ops.cast(_by_token(mixed, value) * inverse, value.dtype)
+    inverse = ops.where(visible, ops.exp(-ops.log(ops.where(visible, total, 1.0))), 0.0)
+    return ops.cast(_by_token(mixed, value) * ops.cast(inverse[..., None], mixed.dtype), value.dtype)
+
+
+def _show(output, mask):
+    """Zeros instead of the output of queries that are padding."""
+    return output if mask.query is None else ops.where(mask.query[:, :, None, None], output, 0.0)
 
 
 def _blocks(table, causal):

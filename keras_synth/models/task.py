@@ -116,9 +116,17 @@ class LanguageModel(SynthesizerTask):
 
     def compile(self, *args, metrics=None, weighted_metrics="auto", **kwargs):
         if weighted_metrics == "auto":
-            weighted_metrics = [] if metrics else [sparse_categorical_accuracy]
+            weighted_metrics = [] if metrics else [self._accuracy()]
         # Padding counts in no metric, whichever argument brought it here.
         super().compile(*args, weighted_metrics=[*(metrics or []), *(weighted_metrics or [])], **kwargs)
+
+    def _accuracy(self):
+        # A function alone would become a metric, with variables, in the first step, and be traced twice.
+        strategy = getattr(self, "distribute_strategy", None)  # on the TensorFlow backend
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            return keras.metrics.MeanMetricWrapper(
+                sparse_categorical_accuracy, name=sparse_categorical_accuracy.__name__
+            )
 
 
 class GenerativeModel(LanguageModel):
