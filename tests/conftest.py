@@ -11,6 +11,14 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "layers"))
 
 
+#: What takes longest begins first, so that no core waits for it in the end.
+LONGEST = ("test_backends", "test_workers", "test_resume", "test_served", "test_learning")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("tensorflow") and keras.backend.backend() != "tensorflow":
         pytest.skip("needs the TensorFlow backend")
