@@ -4,6 +4,8 @@ There are two paths. `attend_per_example` is ordinary attention. `attend_shared`
 a batch axis, and never makes anything of size `batch * H * T * S`.
 """
 
+import dataclasses
+
 import keras
 from keras import ops
 
@@ -35,21 +37,82 @@ def attend(logits, value, mask, dropout, training):
         dropout.
     """
     shared = len(logits.shape) == 3
-    logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
-    if shared and mask.full is None and logits.shape[1] != 1:
-        return attend_shared(logits, value, mask, dropout, training)
-    return attend_per_example(logits[None] if shared else logits, value, mask.merged(), dropout, training)
+    if logits.shape[-2] == 1:
+        path = attend_one_query
+    else:
+        path = attend_shared if shared and mask.full is None else attend_per_example
+
+    def scores():
+        weights = ops.cast(masked_softmax(logits, mask.merged()), value.dtype)
+        return ops.broadcast_to(weights, (ops.shape(value)[0], *ops.shape(logits)[-3:]))
+
+    return path(logits, value, mask, dropout, training), scores
+
+
+def attend_one_query(logits, value, mask, dropout, training):
+    """Attention of a single query, as in decoding."""
+    weights = ops.cast(
+        masked_softmax(logits[None] if len(logits.shape) == 3 else logits, mask.merged()), value.dtype
+    )
+    return _mix_for_one_query(dropout(weights, training=training), value)
 
 
 def attend_per_example(logits, value, mask, dropout, training):
-    """Attention with logits, or a mask, of its own for each example, or with a single query."""
-    weights = ops.cast(masked_softmax(logits, mask), value.dtype)
-    dropped = dropout(weights, training=training)
-    if logits.shape[2] == 1:
-        output = _mix_for_one_query(dropped, value)
-    else:
-        output = ops.einsum("bhts,bshv->bthv", dropped, value)
-    return output, lambda: ops.broadcast_to(weights, (ops.shape(value)[0], *ops.shape(weights)[1:]))
+    """Attention with logits, or a mask, of its own for each example.
+
+    Nothing is as large as these logits, so that all that counts is how often they are read and written:
+    masks are added to them, which has no gradient, a causal mask is worked off in blocks of rows, and
+    `_softmax_product` has a gradient of its own.
+    """
+    if len(logits.shape) == 3:
+        logits = ops.broadcast_to(logits, (ops.shape(value)[0], *ops.shape(logits)))
+    by_key = dataclasses.replace(mask, query=None)
+    rows = [(block, block_mask.merged()) for block, block_mask in _blocks(logits, by_key)]
+    columns = ops.transpose(value, (0, 2, 1, 3))
+    mixed = [_attend_columns(block, hidden, columns, dropout, training) for block, hidden in rows]
+    output = ops.transpose(_joined(mixed), (0, 2, 1, 3))
+    visible = None if mask.query is None else mask.query[:, None, :, None]
+    if by_key.may_hide_all:
+        visible = combine(visible, _joined([ops.any(hidden, axis=-1, keepdims=True) for _, hidden in rows]))
+    return output if visible is None else ops.where(ops.transpose(visible, (0, 2, 1, 3)), output, 0.0)
+
+
+def _attend_columns(logits, mask, columns, dropout, training):
+    """`softmax(logits) columns`, where `mask` is true, with dropout of the weights."""
+    if mask is not None:
+        # The range of float16 is too small for such numbers.
+        logits = _as_float32(logits) if logits.dtype == "float16" else logits
+        logits = logits + ops.cast(ops.where(mask, 0.0, _LOWEST), logits.dtype)
+    columns = _first(columns, logits.shape[-1], axis=-2)
+    if not training or dropout.rate == 0:
+        return _softmax_product(logits, columns)
+    weights = dropout(ops.cast(_softmax(_as_float32(logits)), columns.dtype), training=training)
+    return ops.matmul(weights, columns)
+
+
+@ops.custom_gradient
+def _softmax_product(logits, columns):
+    """`O = softmax(B) V` for `(batch, H, T, S)` logits and `(batch, H, S, v)` columns.
+
+    With the weights `W = softmax(B)` and `dW = dO V^T`, the gradient of the logits is
+    `W * (dW - sum(W * dW))`. The sum over a row is that over the row of `O * dO`, which is shorter, and
+    one more column of the product `dO V^T` subtracts it.
+    """
+    weights = ops.cast(_softmax(_as_float32(logits)), columns.dtype)
+    output = ops.matmul(weights, columns)
+
+    def gradient(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        sums = ops.sum(upstream * output, axis=-1, keepdims=True)
+        by_weight = ops.einsum(
+            "bhtv,bhsv->bhts",
+            ops.concatenate([upstream, -sums], axis=-1),
+            ops.concatenate([columns, ops.ones_like(columns[..., :1])], axis=-1),
+        )
+        by_column = ops.einsum("bhts,bhtv->bhsv", weights, upstream)
+        return ops.cast(weights * by_weight, logits.dtype), by_column
+
+    return output, gradient
 
 
 def _mix_for_one_query(weights, value):
@@ -71,42 +134,34 @@ def attend_shared(logits, value, mask, dropout, training):
     columns that none of its rows sees, which saves up to half of the work.
     """
     rows = [
-        (*_hide(block, mask, start, end), _dropout_noise(block, dropout, training))
-        for start, end, block in _blocks(logits, causal=mask.causal is not None)
+        (*_hide(block, block_mask), _dropout_noise(block, dropout, training))
+        for block, block_mask in _blocks(_as_float32(logits), mask)
     ]
     if mask.key is None:
         columns = _by_head(value)
         mixed = [_mix(masked_softmax(block, hidden), noise, columns) for block, hidden, noise in rows]
-        output = _show(_by_token(_joined(mixed), value), mask)
-    else:
+        return _show(_by_token(_joined(mixed), value), mask)
 
-        def mix(numerators):
-            weights = [(numerators(block, hidden), noise) for block, hidden, noise in rows]
-            return _mix_visible(weights, value, mask)
+    def mix(numerators):
+        weights = [(numerators(block, hidden), noise) for block, hidden, noise in rows]
+        return _mix_visible(weights, value, mask)
 
-        mixed, total = mix(_softmax_numerators)
-        # Softmax over all columns is in the wrong range where padding hides nearly all the weight of a row.
-        enough = total > _LEAST_TOTAL
-        if mask.query is not None:
-            enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
-        mixed, total = ops.cond(ops.all(enough), lambda: (mixed, total), lambda: mix(raised_softmax))
-        output = _divided(mixed, total, value, mask)
-
-    def scores():
-        weights = ops.cast(masked_softmax(logits[None], mask.merged()), value.dtype)
-        return ops.broadcast_to(weights, (ops.shape(value)[0], *ops.shape(logits)))
-
-    return output, scores
+    mixed, total = mix(_softmax_numerators)
+    # Softmax over all columns is in the wrong range where padding hides nearly all the weight of a row.
+    enough = total > _LEAST_TOTAL
+    if mask.query is not None:
+        enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
+    mixed, total = ops.cond(ops.all(enough), lambda: (mixed, total), lambda: mix(raised_softmax))
+    return _divided(mixed, total, value, mask)
 
 
-def attend_finished(weights, value, mask, causal):
+def attend_finished(weights, value, mask):
     """`attend_shared` with the softmax done before, at inference.
 
     Args:
         weights: Tensor of shape `(H, T, S)`, the rows and columns of what `raised_softmax` made.
         value: Tensor of shape `(batch, S, H, value_dim)`.
-        mask: An `AttentionMask` whose `full` and `positions` are `None`.
-        causal: bool. Whether `weights` are zero after the query's position.
+        mask: An `AttentionMask` whose `full` and `positions` are `None`. If causal, `weights` are too.
 
     Returns:
         Output of shape `(batch, T, H, value_dim)`.
@@ -118,7 +173,7 @@ def attend_finished(weights, value, mask, causal):
         total = ops.sum(weights, axis=-1, keepdims=True)
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
         return _show(_mix_for_one_query(weights, value), mask)
-    rows = [(block, None) for _, _, block in _blocks(weights, causal)]
+    rows = [(block, None) for block, _ in _blocks(weights, mask)]
     return _divided(*_mix_visible(rows, value, mask), value, mask)
 
 
@@ -163,41 +218,39 @@ def _show(output, mask):
     return output if mask.query is None else ops.where(mask.query[:, :, None, None], output, 0.0)
 
 
-def _blocks(table, causal):
-    """Cuts `(H, T, S)` into blocks of rows: where a block starts, the column where it ends, and the block.
+def _blocks(table, mask):
+    """Cuts `(..., T, S)` into blocks of rows: pairs of a block and its mask.
 
     A block of a causal table ends with the last column that its last row sees. Only what has a known
     length is cut.
     """
-    length, key_length = table.shape[1:]
-    if not causal or length is None or length != key_length or length <= _BLOCK:
-        return [(0, key_length, table)]
+    length, key_length = table.shape[-2:]
+    if mask.causal is None or length is None or length != key_length or length <= _BLOCK:
+        return [(table, mask)]
     starts = range(0, length, _BLOCK)
     ends = [*starts[1:], length]
 
     @ops.custom_gradient
     def cut(table):
-        blocks = [table[:, start:end, :end] for start, end in zip(starts, ends, strict=True)]
+        blocks = [table[..., start:end, :end] for start, end in zip(starts, ends, strict=True)]
 
         def gradient(*args, upstream=None):
             # That of slices would add up as many tensors of the size of the table.
             rows = keras.tree.flatten(args if upstream is None else upstream)
-            return ops.concatenate([_extended(row, length, axis=2) for row in rows], axis=1)
+            return _joined([_extended(row, length, axis=-1) for row in rows])
 
         return blocks, gradient
 
-    return list(zip(starts, ends, cut(table), strict=True))
+    masks = [mask.block(start, end) for start, end in zip(starts, ends, strict=True)]
+    return list(zip(cut(table), masks, strict=True))
 
 
-def _hide(block, mask, start, end):
+def _hide(block, mask):
     """A block of logits, and the mask that is left to apply to it, `(T, S)` or `(H, T, S)`, or `None`."""
-    hidden = combine(mask.positions, mask.causal)
-    if hidden is not None and (start > 0 or hidden.shape[-1] != end):
-        hidden = hidden[..., start:end, :end]
     if mask.causal is None or mask.positions is not None:
-        return block, hidden
+        return block, combine(mask.positions, mask.causal)
     # Every row sees a column, so that this suffices, and its gradient costs nothing.
-    return block + ops.cast(ops.where(hidden, 0.0, _LOWEST), block.dtype), None
+    return block + ops.cast(ops.where(mask.causal, 0.0, _LOWEST), block.dtype), None
 
 
 def _first(x, size, axis):
@@ -229,10 +282,16 @@ def _extended(x, size, axis):
 
 def masked_softmax(logits, mask=None):
     """Softmax over the last axis, where `mask` is true; a row without any true entry gives zeros."""
+    logits = _as_float32(logits)
     if mask is None:
         return _softmax(logits)
     weights = _softmax(ops.where(mask, logits, _LOWEST))
     return ops.where(mask, weights, 0.0)
+
+
+def _as_float32(logits):
+    """Logits in float32, or better."""
+    return ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
 
 
 def _softmax(logits):
@@ -297,7 +356,7 @@ def _mix(weights, noise, columns):
 
 def _joined(rows):
     """Blocks of rows as one table."""
-    return ops.concatenate(rows, axis=1) if len(rows) > 1 else rows[0]
+    return ops.concatenate(rows, axis=-2) if len(rows) > 1 else rows[0]
 
 
 def _by_token(mixed, value):

@@ -66,13 +66,36 @@ class AttentionMask:
         return cls(causal, positions, query_mask, key, mask)
 
     def merged(self):
-        """All parts as one tensor that broadcasts to `(batch, H, T, S)`, or `None`."""
+        """All parts as one tensor of four axes that broadcasts to `(batch, H, T, S)`, or `None`."""
+        positions = combine(self.causal, self.positions)
+        if positions is not None:
+            positions = ops.reshape(positions, (1, -1, *ops.shape(positions)[-2:]))
         return combine(
             self.full,
-            self.causal,
-            self.positions,
+            positions,
             None if self.query is None else self.query[:, None, :, None],
             None if self.key is None else self.key[:, None, None, :],
+        )
+
+    @property
+    def may_hide_all(self):
+        """Whether a query, not padding itself, may have nothing to attend to. `causal` leaves it a key."""
+        return any(part is not None for part in (self.positions, self.key, self.full))
+
+    def block(self, start, end):
+        """The rows from `start` to `end`, and the columns up to `end`."""
+
+        def cut(part):
+            if part is None:
+                return None
+            return part[..., :end] if part.shape[-2] == 1 else part[..., start:end, :end]
+
+        return AttentionMask(
+            causal=cut(self.causal),
+            positions=cut(self.positions),
+            query=None if self.query is None else self.query[:, start:end],
+            key=None if self.key is None else self.key[:, :end],
+            full=cut(self.full),
         )
 
 

@@ -167,7 +167,7 @@ class SyntheticAttention(MultiHead):
             return attend_by_logits()
         size = (self.num_heads, rows, columns)
         weights = ops.slice(ops.convert_to_tensor(finished), start_indices(3, 1, start_index), size)
-        return attend_finished(weights, projected["value"], mask, causal), lambda: attend_by_logits()[1]()
+        return attend_finished(weights, projected["value"], mask), lambda: attend_by_logits()[1]()
 
     def get_config(self):
         config = super().get_config()
