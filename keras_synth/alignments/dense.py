@@ -156,9 +156,12 @@ class FactorizedDenseAlignment(TokenAlignment):
         hidden = self.hidden(query)
         tiled = head_dense(hidden, self.tiled_kernel, self.tiled_bias, a, scale)
         repeated = head_dense(hidden, self.repeated_kernel, self.repeated_bias, blocks)
-        logits = repeated[..., :, None] * tiled[..., None, :]  # (batch, H, T, blocks, a)
-        shape = ops.shape(logits)
-        return ops.reshape(logits, (*shape[:3], blocks * a))[..., :columns]
+        # A matrix product of one term: its gradients are products too, where those of `*` are sums of
+        # tensors as large as the logits.
+        logits = ops.matmul(ops.expand_dims(repeated, -1), ops.expand_dims(tiled, -2))
+        shape = ops.shape(logits)  # (batch, H, T, blocks, a)
+        logits = ops.reshape(logits, (*shape[:3], blocks * a))
+        return logits if logits.shape[-1] == columns else logits[..., :columns]
 
     def get_config(self):
         return {**super().get_config(), "factors": self.factors}

@@ -1,7 +1,7 @@
 """From alignment logits and values to attention outputs: `softmax(B) V`.
 
-There are two paths. `attend_per_example` is ordinary attention. `attend_shared` serves logits without
-a batch axis, and never makes anything of size `batch * H * T * S`.
+`attend_per_example` is ordinary attention. `attend_shared` and `attend_shared_with_padding` serve logits
+without a batch axis, and never make anything of size `batch * H * T * S`.
 """
 
 import dataclasses
@@ -36,11 +36,12 @@ def attend(logits, value, mask, dropout, training):
         and a function without arguments that returns the scores, `(batch, H, T, S)`, from before
         dropout.
     """
-    shared = len(logits.shape) == 3
     if logits.shape[-2] == 1:
         path = attend_one_query
+    elif len(logits.shape) == 4 or mask.full is not None:
+        path = attend_per_example
     else:
-        path = attend_shared if shared and mask.full is None else attend_per_example
+        path = attend_shared if mask.key is None else attend_shared_with_padding
 
     def scores():
         weights = ops.cast(masked_softmax(logits, mask.merged()), value.dtype)
@@ -51,36 +52,57 @@ def attend(logits, value, mask, dropout, training):
 
 def attend_one_query(logits, value, mask, dropout, training):
     """Attention of a single query, as in decoding."""
-    weights = ops.cast(
-        masked_softmax(logits[None] if len(logits.shape) == 3 else logits, mask.merged()), value.dtype
-    )
+    logits = logits[None] if len(logits.shape) == 3 else logits
+    weights = ops.cast(masked_softmax(logits, mask.merged()), value.dtype)
     return _mix_for_one_query(dropout(weights, training=training), value)
 
 
 def attend_per_example(logits, value, mask, dropout, training):
-    """Attention with logits, or a mask, of its own for each example.
-
-    Nothing is as large as these logits, so that all that counts is how often they are read and written:
-    masks are added to them, which has no gradient, a causal mask is worked off in blocks of rows, and
-    `_softmax_product` has a gradient of its own.
-    """
+    """Attention with logits, or a mask, of its own for each example."""
     if len(logits.shape) == 3:
         logits = ops.broadcast_to(logits, (ops.shape(value)[0], *ops.shape(logits)))
+    columns = ops.transpose(value, (0, 2, 1, 3))
+    mixed, visible = _attend_by_blocks(logits, columns, mask, dropout, training)
+    return _show(ops.transpose(mixed, (0, 2, 1, 3)), visible)
+
+
+def attend_shared(logits, value, mask, dropout, training):
+    """Attention with the same logits for all examples, as one matrix product for each head."""
+    # The gradient of an index, such as `logits[None]`, would be a copy.
+    logits, columns = ops.expand_dims(logits, 0), ops.expand_dims(_by_head(value), 0)
+    mixed, visible = _attend_by_blocks(logits, columns, mask, dropout, training)
+    return _show(_by_token(ops.squeeze(mixed, 0), value), visible)
+
+
+def _attend_by_blocks(logits, columns, mask, dropout, training):
+    """`softmax(B) V`, where a causal mask is worked off in blocks of rows.
+
+    A block leaves out the columns that none of its rows sees, which saves up to half of the work.
+
+    Args:
+        logits: Tensor of shape `(n, H, T, S)`.
+        columns: Tensor of shape `(n, H, S, v)`.
+        mask: An `AttentionMask` that broadcasts to `(n, H, T, S)`, `query` aside.
+        dropout: A `keras.layers.Dropout` for the attention weights.
+        training: bool. Whether dropout acts.
+
+    Returns:
+        Tensor of shape `(n, H, T, v)`, and a mask of the queries that see anything, which broadcasts to
+        `(batch, H, T, 1)`, or `None` if all do.
+    """
     by_key = dataclasses.replace(mask, query=None)
     rows = [(block, block_mask.merged()) for block, block_mask in _blocks(logits, by_key)]
-    columns = ops.transpose(value, (0, 2, 1, 3))
-    mixed = [_attend_columns(block, hidden, columns, dropout, training) for block, hidden in rows]
-    output = ops.transpose(_joined(mixed), (0, 2, 1, 3))
+    mixed = _joined([_attend_block(block, hidden, columns, dropout, training) for block, hidden in rows])
     visible = None if mask.query is None else mask.query[:, None, :, None]
     if by_key.may_hide_all:
         visible = combine(visible, _joined([ops.any(hidden, axis=-1, keepdims=True) for _, hidden in rows]))
-    return output if visible is None else ops.where(ops.transpose(visible, (0, 2, 1, 3)), output, 0.0)
+    return mixed, visible
 
 
-def _attend_columns(logits, mask, columns, dropout, training):
-    """`softmax(logits) columns`, where `mask` is true, with dropout of the weights."""
+def _attend_block(logits, mask, columns, dropout, training):
+    """`softmax(B) V` where `mask` is true. A row where it is true nowhere gets anything finite."""
     if mask is not None:
-        # The range of float16 is too small for such numbers.
+        # Added, because that has no gradient. The range of float16 is too small for such numbers.
         logits = _as_float32(logits) if logits.dtype == "float16" else logits
         logits = logits + ops.cast(ops.where(mask, 0.0, _LOWEST), logits.dtype)
     columns = _first(columns, logits.shape[-1], axis=-2)
@@ -92,25 +114,28 @@ def _attend_columns(logits, mask, columns, dropout, training):
 
 @ops.custom_gradient
 def _softmax_product(logits, columns):
-    """`O = softmax(B) V` for `(batch, H, T, S)` logits and `(batch, H, S, v)` columns.
+    """`O = softmax(B) V`, with a gradient that reads and writes tensors of the size of `B` less often.
 
     With the weights `W = softmax(B)` and `dW = dO V^T`, the gradient of the logits is
-    `W * (dW - sum(W * dW))`. The sum over a row is that over the row of `O * dO`, which is shorter, and
-    one more column of the product `dO V^T` subtracts it.
+    `W * (dW - sum(W * dW))`. The sum over a row is that over the row of `O * dO`, and one more column of
+    the product `dO V^T` subtracts it, where the rows of `O` are shorter than those of `W`.
     """
     weights = ops.cast(_softmax(_as_float32(logits)), columns.dtype)
     output = ops.matmul(weights, columns)
+    length, width = columns.shape[-2:]
 
     def gradient(*args, upstream=None):
         upstream = args[0] if upstream is None else upstream
-        sums = ops.sum(upstream * output, axis=-1, keepdims=True)
-        by_weight = ops.einsum(
-            "bhtv,bhsv->bhts",
-            ops.concatenate([upstream, -sums], axis=-1),
-            ops.concatenate([columns, ops.ones_like(columns[..., :1])], axis=-1),
-        )
-        by_column = ops.einsum("bhts,bhtv->bhsv", weights, upstream)
-        return ops.cast(weights * by_weight, logits.dtype), by_column
+        if width is not None and (length is None or width < length):
+            sums = ops.sum(output * upstream, axis=-1, keepdims=True)
+            left = ops.concatenate([upstream, -sums], axis=-1)
+            right = ops.concatenate([columns, ops.ones_like(columns[..., :1])], axis=-1)
+            by_weights = ops.matmul(left, ops.swapaxes(right, -1, -2))
+        else:
+            by_weights = ops.matmul(upstream, ops.swapaxes(columns, -1, -2))
+            by_weights = by_weights - ops.sum(weights * by_weights, axis=-1, keepdims=True)
+        by_columns = ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
+        return ops.cast(weights * by_weights, logits.dtype), by_columns
 
     return output, gradient
 
@@ -126,21 +151,15 @@ def _mix_for_one_query(weights, value):
     return ops.einsum("bhhv->bhv", ops.reshape(mixed, (batch, heads, heads, value_dim)))[:, None]
 
 
-def attend_shared(logits, value, mask, dropout, training):
-    """Attention with the same logits for all examples, as one matrix product for each head.
+def attend_shared_with_padding(logits, value, mask, dropout, training):
+    """`attend_shared` for values of which a mask `m` hides others in each example.
 
-    A padding mask `m` keeps this possible: with `E` proportional to `exp(R)`, the
-    output is `(E (m * V)) / (E m)`. A causal mask is worked off in blocks of rows, each without the
-    columns that none of its rows sees, which saves up to half of the work.
+    With `E` proportional to `exp(R)`, the output is `(E (m * V)) / (E m)`.
     """
     rows = [
         (*_hide(block, block_mask), _dropout_noise(block, dropout, training))
         for block, block_mask in _blocks(_as_float32(logits), mask)
     ]
-    if mask.key is None:
-        columns = _by_head(value)
-        mixed = [_mix(masked_softmax(block, hidden), noise, columns) for block, hidden, noise in rows]
-        return _show(_by_token(_joined(mixed), value), mask)
 
     def mix(numerators):
         weights = [(numerators(block, hidden), noise) for block, hidden, noise in rows]
@@ -156,7 +175,7 @@ def attend_shared(logits, value, mask, dropout, training):
 
 
 def attend_finished(weights, value, mask):
-    """`attend_shared` with the softmax done before, at inference.
+    """The attention of `attend_shared_with_padding` with the softmax done before, at inference.
 
     Args:
         weights: Tensor of shape `(H, T, S)`, the rows and columns of what `raised_softmax` made.
@@ -172,7 +191,8 @@ def attend_finished(weights, value, mask):
             weights = ops.where(mask.key[:, None, None], weights, 0.0)
         total = ops.sum(weights, axis=-1, keepdims=True)
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
-        return _show(_mix_for_one_query(weights, value), mask)
+        visible = None if mask.query is None else mask.query[:, None, :, None]
+        return _show(_mix_for_one_query(weights, value), visible)
     rows = [(block, None) for block, _ in _blocks(weights, mask)]
     return _divided(*_mix_visible(rows, value, mask), value, mask)
 
@@ -213,9 +233,9 @@ def _divided(mixed, total, value, mask):
     return ops.cast(_by_token(mixed, value) * ops.cast(inverse[..., None], mixed.dtype), value.dtype)
 
 
-def _show(output, mask):
-    """Zeros instead of the output of queries that are padding."""
-    return output if mask.query is None else ops.where(mask.query[:, :, None, None], output, 0.0)
+def _show(output, visible):
+    """`(batch, T, H, v)` outputs, with zeros where `visible`, of the order `(batch, H, T, 1)`, is false."""
+    return output if visible is None else ops.where(ops.transpose(visible, (0, 2, 1, 3)), output, 0.0)
 
 
 def _blocks(table, mask):
