@@ -4,8 +4,9 @@
     python3 run.py benchmarks/layers.py --shapes 16x512 --names random --masks none padding causal
 
 Prints, for each shape, dtype and mask: the time of a forward pass, and of a forward and backward pass, as
-a share of `MultiHeadAttention`'s, as a multiple of the floor's, and in milliseconds; and, with the first of
-the masks, the peak memory of forward and backward, above what the process has before.
+a share of `MultiHeadAttention`'s, as a multiple of the floor's and of the layer's own without a mask, and
+in milliseconds; and, with the first of the masks, the peak memory of forward and backward, above what the
+process has before.
 
 The floor are the three matrix products that a random synthesizer cannot do without: the value projection,
 one finished `(L, L)` matrix for each head times the values, and the output projection, without biases,
@@ -93,16 +94,18 @@ def passes(name, mask, shape):
 def measure(names, mask, shape, number):
     """Rows of the table: ratios first."""
     contestants = {}
-    for name in (*REFERENCES, *names):
-        contestants[name, "forward"], contestants[name, "backward"] = passes(name, mask, shape)
+    for name, m in itertools.product((*REFERENCES, *names), dict.fromkeys((mask, "none"))):
+        contestants[name, m, "forward"], contestants[name, m, "both"] = passes(name, m, shape)
     seconds = timing.rounds(contestants, number)
+    references = {f"/ {name}": (name, mask) for name in reversed(REFERENCES)}
     for name in (*REFERENCES, *names):
         row = {"layer": name}
-        for reference, (kind, title) in itertools.product(
-            reversed(REFERENCES), [("forward", "forward"), ("backward", "forward and backward")]
-        ):
-            row[f"{title} / {reference}"] = timing.show_ratio(seconds[name, kind], seconds[reference, kind])
-        row["ms"] = " / ".join(timing.milliseconds(seconds[name, kind]) for kind in ("forward", "backward"))
+        if mask != "none":
+            references["/ without mask"] = (name, "none")
+        for (title, reference), kind in itertools.product(references.items(), ("forward", "both")):
+            row[f"{kind} {title}"] = timing.show_ratio(seconds[name, mask, kind], seconds[*reference, kind])
+        times = (seconds[name, mask, kind] for kind in ("forward", "both"))
+        row["ms"] = " / ".join(map(timing.milliseconds, times))
         yield row
 
 
