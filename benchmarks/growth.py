@@ -34,11 +34,14 @@ def draw(results, path):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
+    lengths = sorted({row["length"] for row in results})
     for axis, quantity in zip(axes, ("ms", "peak MB"), strict=True):
         for name in dict.fromkeys(row["layer"] for row in results):
             rows = [row for row in results if row["layer"] == name]
             axis.plot([row["length"] for row in rows], [row[quantity] for row in rows], "o-", label=name)
         axis.set(xscale="log", yscale="log", xlabel="length", title=quantity)
+        axis.set_xticks(lengths, labels=lengths)
+        axis.set_xticks([], minor=True)
         axis.grid(alpha=0.3)
     axes[0].legend()
     figure.savefig(path, dpi=120, bbox_inches="tight")

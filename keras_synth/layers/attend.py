@@ -92,10 +92,10 @@ def _attend_by_blocks(logits, columns, mask, dropout, training):
     """
     by_key = dataclasses.replace(mask, query=None)
     rows = [(block, block_mask.merged()) for block, block_mask in _blocks(logits, by_key)]
-    mixed = _joined([_attend_block(block, hidden, columns, dropout, training) for block, hidden in rows])
+    mixed = _joined([_attend_block(block, seen, columns, dropout, training) for block, seen in rows])
     visible = None if mask.query is None else mask.query[:, None, :, None]
     if by_key.may_hide_all:
-        visible = combine(visible, _joined([ops.any(hidden, axis=-1, keepdims=True) for _, hidden in rows]))
+        visible = combine(visible, _joined([ops.any(seen, axis=-1, keepdims=True) for _, seen in rows]))
     return mixed, visible
 
 
