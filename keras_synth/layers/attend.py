@@ -102,9 +102,8 @@ def _attend_by_blocks(logits, columns, mask, dropout, training):
 def _attend_block(logits, mask, columns, dropout, training):
     """`softmax(B) V` where `mask` is true. A row where it is true nowhere gets anything finite."""
     if mask is not None:
-        # Added, because that has no gradient. The range of float16 is too small for such numbers.
-        logits = _as_float32(logits) if logits.dtype == "float16" else logits
-        logits = logits + ops.cast(ops.where(mask, 0.0, _LOWEST), logits.dtype)
+        # The range of float16 is too small for such numbers.
+        logits = _add_mask(_as_float32(logits) if logits.dtype == "float16" else logits, mask)
     columns = _first(columns, logits.shape[-1], axis=-2)
     if not training or dropout.rate == 0:
         return _softmax_product(logits, columns)
@@ -269,8 +268,13 @@ def _hide(block, mask):
     """A block of logits, and the mask that is left to apply to it, `(T, S)` or `(H, T, S)`, or `None`."""
     if mask.causal is None or mask.positions is not None:
         return block, combine(mask.positions, mask.causal)
-    # Every row sees a column, so that this suffices, and its gradient costs nothing.
-    return block + ops.cast(ops.where(mask.causal, 0.0, _LOWEST), block.dtype), None
+    # Every row sees a column, so that this suffices.
+    return _add_mask(block, mask.causal), None
+
+
+def _add_mask(logits, mask):
+    """Logits, the lowest where `mask` is false. Unlike that of `where`, the gradient costs nothing."""
+    return logits + ops.cast(ops.where(mask, 0.0, _LOWEST), logits.dtype)
 
 
 def _first(x, size, axis):

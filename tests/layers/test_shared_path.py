@@ -76,7 +76,7 @@ def test_both_paths_have_the_same_gradients_in_float64(name, causal):
 
 
 @pytest.mark.parametrize("name", ["random", "dense"])
-@pytest.mark.parametrize("length", [256, 257, 512])
+@pytest.mark.parametrize("length", [256, 257, 300, 512])
 @pytest.mark.parametrize("padded", [False, True])
 def test_long_causal_sequences_are_worked_off_in_blocks(name, length, padded):
     layer = layers.SyntheticAttention(2, 3, name, max_length=length + 5, dtype="float64")
