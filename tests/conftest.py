@@ -1,15 +1,9 @@
-"""Fixtures and modules that tests of several rooms share."""
+"""Fixtures that tests of several rooms share; modules that they share are in `support/`."""
 
 import random
-import sys
-from pathlib import Path
 
 import keras
 import pytest
-
-# Makes the modules `oracle` and `helpers` importable from every test.
-sys.path.append(str(Path(__file__).parent / "layers"))
-
 
 #: What takes longest begins first, so that no core waits for it in the end.
 LONGEST = ("test_backends", "test_workers", "test_resume", "test_served", "test_learning")

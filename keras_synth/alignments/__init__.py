@@ -8,7 +8,7 @@ from keras_synth.alignments.appendix import (
     GatedLinearAlignment,
 )
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
-from keras_synth.alignments.describe import describe
+from keras_synth.alignments.descriptions import describe
 from keras_synth.alignments.dot_product import DotProductAlignment
 from keras_synth.alignments.fixed_pattern import PATTERNS, FixedPatternAlignment
 from keras_synth.alignments.mixture import HeadwiseAlignment, MixtureAlignment

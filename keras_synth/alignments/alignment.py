@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_synth.core.checks import check_positive_int
+
 
 class Alignment(keras.layers.Layer):
     """Base class of the layers that make the alignment logits `B` of attention.
@@ -38,7 +40,7 @@ class Alignment(keras.layers.Layer):
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.num_heads = positive_int(self, "num_heads", num_heads)
+        self.num_heads = check_positive_int(self, "num_heads", num_heads)
 
     def build(self, query_shape, keys_shape=None):
         """Creates the weights.
@@ -114,13 +116,3 @@ class Alignment(keras.layers.Layer):
                     f"max_length={self.max_length} tokens. Received: a sequence of length {length}."
                 )
         return query_length, key_length
-
-
-def positive_int(layer, name, value):
-    """Returns `value` as it is, or raises if it is not a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ValueError(
-            f"`{name}` of {type(layer).__name__} '{layer.name}' must be a positive integer. "
-            f"Received: {name}={value!r}"
-        )
-    return value

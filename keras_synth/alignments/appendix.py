@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import positive_int
 from keras_synth.alignments.dense import DenseAlignment, head_dense
-from keras_synth.alignments.windows import windows
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.slices import windows
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -42,7 +42,7 @@ class BottleneckAlignment(DenseAlignment):
     def __init__(self, num_heads, key_dim, max_length, bottleneck_dim=None, activation="relu", **kwargs):
         super().__init__(num_heads, key_dim, max_length, activation=activation, **kwargs)
         bottleneck_dim = max(key_dim // 4, 1) if bottleneck_dim is None else bottleneck_dim
-        self.bottleneck_dim = positive_int(self, "bottleneck_dim", bottleneck_dim)
+        self.bottleneck_dim = check_positive_int(self, "bottleneck_dim", bottleneck_dim)
 
     @property
     def hidden_dim(self):
@@ -138,7 +138,7 @@ class ConvolutionAlignment(DenseAlignment):
 
     def __init__(self, num_heads, key_dim, max_length, kernel_size=3, **kwargs):
         super().__init__(num_heads, key_dim, max_length, **kwargs)
-        self.kernel_size = positive_int(self, "kernel_size", kernel_size)
+        self.kernel_size = check_positive_int(self, "kernel_size", kernel_size)
 
     def build(self, query_shape, keys_shape=None):
         self.token_dim = query_shape[-1]

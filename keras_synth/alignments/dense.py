@@ -5,8 +5,9 @@ import math
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment, positive_int
-from keras_synth.alignments.projecting import Projecting
+from keras_synth.alignments.alignment import Alignment
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.projections import Projecting
 
 
 class TokenAlignment(Projecting, Alignment):
@@ -29,8 +30,8 @@ class TokenAlignment(Projecting, Alignment):
 
     def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
-        self.key_dim = positive_int(self, "key_dim", key_dim)
-        self.max_length = positive_int(self, "max_length", max_length)
+        self.key_dim = check_positive_int(self, "key_dim", key_dim)
+        self.max_length = check_positive_int(self, "max_length", max_length)
         self.activation = keras.activations.get(activation)
 
     def build(self, query_shape, keys_shape=None):

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment, positive_int
-from keras_synth.alignments.projecting import Projecting
+from keras_synth.alignments.alignment import Alignment
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.projections import Projecting
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -37,7 +38,7 @@ class DotProductAlignment(Projecting, Alignment):
 
     def __init__(self, num_heads, key_dim, **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
-        self.key_dim = positive_int(self, "key_dim", key_dim)
+        self.key_dim = check_positive_int(self, "key_dim", key_dim)
 
     def build(self, query_shape, keys_shape=None):
         shape = (self.num_heads, self.key_dim)

@@ -3,9 +3,10 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment, positive_int
-from keras_synth.alignments.initializers import PerHeadInitializer, fork
-from keras_synth.alignments.slices import start_indices
+from keras_synth.alignments.alignment import Alignment
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.initializers import PerHeadInitializer, fork
+from keras_synth.core.slices import start_indices
 
 
 class TableAlignment(Alignment):
@@ -34,7 +35,7 @@ class TableAlignment(Alignment):
         **kwargs,
     ):
         super().__init__(num_heads, **kwargs)
-        self.max_length = positive_int(self, "max_length", max_length)
+        self.max_length = check_positive_int(self, "max_length", max_length)
         self.trainable_alignment = trainable_alignment
         self.alignment_initializer = keras.initializers.get(alignment_initializer)
         self.alignment_regularizer = keras.regularizers.get(alignment_regularizer)
@@ -169,7 +170,7 @@ class FactorizedRandomAlignment(TableAlignment):
             alignment_regularizer,
             **kwargs,
         )
-        self.rank = positive_int(self, "rank", rank)
+        self.rank = check_positive_int(self, "rank", rank)
 
     def default_initializer(self):
         return keras.initializers.RandomNormal(stddev=(self.default_stddev / self.rank**0.5) ** 0.5)

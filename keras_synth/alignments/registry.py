@@ -12,9 +12,9 @@ from keras_synth.alignments.appendix import (
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
 from keras_synth.alignments.dot_product import DotProductAlignment
 from keras_synth.alignments.fixed_pattern import FixedPatternAlignment
-from keras_synth.alignments.initializers import fork
 from keras_synth.alignments.mixture import MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
+from keras_synth.core.initializers import fork
 
 # name: how to make it from num_heads, key_dim, max_length, the arguments that every layer takes, and
 # the arguments of its projections.

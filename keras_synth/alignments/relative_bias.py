@@ -5,8 +5,9 @@ import math
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment, positive_int
+from keras_synth.alignments.alignment import Alignment
 from keras_synth.alignments.mixture import CompoundAlignment
+from keras_synth.core.checks import check_positive_int
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -38,8 +39,8 @@ class RelativeBiasAlignment(Alignment):
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, **kwargs):
         super().__init__(num_heads, **kwargs)
-        self.num_buckets = positive_int(self, "num_buckets", num_buckets)
-        self.max_distance = positive_int(self, "max_distance", max_distance)
+        self.num_buckets = check_positive_int(self, "num_buckets", num_buckets)
+        self.max_distance = check_positive_int(self, "max_distance", max_distance)
 
     def build(self, query_shape, keys_shape=None):
         # In float32 under mixed precision, as softmax is.

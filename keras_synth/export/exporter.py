@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_synth.export import formats
 from keras_synth.export.report import report
-from keras_synth.export.signatures import served
+from keras_synth.export.served import served
 from keras_synth.export.slice_update import without_xla
 from keras_synth.export.variants import with_dtype
 from keras_synth.export.versions import write_version

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_synth.export.signatures import input_structure
+from keras_synth.export.served import input_structure
 from keras_synth.models.backbone import SynthesizerBackbone
 
 

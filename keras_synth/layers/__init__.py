@@ -1,6 +1,6 @@
 """What is done with alignments: attention layers, and the blocks of a Transformer built on them."""
 
-from keras_synth.layers.blocks import SynthesizerDecoder, SynthesizerEncoder
+from keras_synth.layers.block import SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.named import (
     DenseSynthesizer,
     DotProductAttention,

@@ -5,9 +5,9 @@ import numbers
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import positive_int
-from keras_synth.alignments.projecting import Projecting
-from keras_synth.alignments.slices import start_indices
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.projections import Projecting
+from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
 
 
@@ -38,9 +38,9 @@ class MultiHead(Projecting):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.num_heads = positive_int(self, "num_heads", num_heads)
-        self.key_dim = positive_int(self, "key_dim", key_dim)
-        self.value_dim = key_dim if value_dim is None else positive_int(self, "value_dim", value_dim)
+        self.num_heads = check_positive_int(self, "num_heads", num_heads)
+        self.key_dim = check_positive_int(self, "key_dim", key_dim)
+        self.value_dim = key_dim if value_dim is None else check_positive_int(self, "value_dim", value_dim)
         if not 0 <= dropout < 1:
             raise ValueError(
                 f"`dropout` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "

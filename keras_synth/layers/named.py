@@ -3,8 +3,8 @@
 import keras
 
 from keras_synth import alignments
-from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
 from keras_synth.alignments.registry import mixture
+from keras_synth.core.projections import PROJECTION_ARGUMENTS
 from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 

@@ -1,10 +1,8 @@
 """What stands around and between the attention layers of a Transformer block."""
 
-import zlib
-
 import keras
 
-from keras_synth.alignments.initializers import fork
+from keras_synth.core.initializers import fork
 
 _NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -31,11 +29,6 @@ def make_normalization(kind, epsilon, **kwargs):
     layer = _NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
     layer.supports_masking = True  # each token is normalized by itself
     return layer
-
-
-def fork_seed(seed, name):
-    """A seed of its own for the part called `name`, so that two dropouts never drop the same entries."""
-    return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
 
 
 class Residual(keras.layers.Layer):

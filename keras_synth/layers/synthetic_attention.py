@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_synth import alignments
-from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
-from keras_synth.alignments.slices import start_indices
+from keras_synth.core.projections import PROJECTION_ARGUMENTS
+from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
 from keras_synth.layers.attend import attend, attend_finished
 from keras_synth.layers.folding import FinishedWeights

@@ -4,8 +4,9 @@ import keras
 import keras_hub
 
 from keras_synth import alignments
+from keras_synth.core.initializers import fork_seed
 from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
-from keras_synth.layers.residual import fork_seed, make_normalization
+from keras_synth.layers.residual import make_normalization
 from keras_synth.models.embedding import SynthesizerEmbedding
 from keras_synth.models.folding import Folding
 from keras_synth.models.sizes import size_config

@@ -8,7 +8,7 @@ from keras_synth.training.losses import SmoothedCrossentropy
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.optimizers import Adafactor, AdamW, decays
 from keras_synth.training.schedules import InverseSquareRoot
-from keras_synth.training.strategy import any_worker, is_chief, num_workers, strategy
+from keras_synth.training.strategies import any_worker, is_chief, num_workers, strategy
 
 __all__ = [
     "Adafactor",

@@ -4,7 +4,7 @@ import time
 
 import keras
 
-from keras_synth.training.strategy import any_worker
+from keras_synth.training.strategies import any_worker
 
 
 class TimeLimit(keras.callbacks.Callback):

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_synth.training.strategy import any_worker, is_chief
+from keras_synth.training.strategies import any_worker, is_chief
 
 #: What a checkpoint has beside what every `.keras` file has.
 STATE = "training.json"

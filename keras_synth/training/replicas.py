@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_synth.training.strategy import num_workers
+from keras_synth.training.strategies import num_workers
 
 SUM = tf.distribute.ReduceOp.SUM
 

@@ -12,7 +12,7 @@ import pytest
 
 from keras_synth.export import export
 
-PROGRAM = pathlib.Path(__file__).with_name("server_program.py")
+PROGRAM = pathlib.Path(__file__).parents[1] / "support" / "server_program.py"
 TEXTS = [
     b"one two",
     b"",

@@ -51,9 +51,9 @@ def test_import_brings_in_nothing_heavier_than_keras(backend, others):
 
 
 def test_alignments_and_layers_run_on_jax():
-    """The tests of alignments, layers and baselines, on JAX."""
+    """The tests of alignments and layers, on JAX."""
     pytest.importorskip("jax")
-    rooms = [f"tests/{room}" for room in ("alignments", "layers", "baselines")]
+    rooms = [f"tests/{room}" for room in ("alignments", "layers")]
     ignored = [f"--ignore=tests/{file}" for file in LEFT_OUT]
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0"]
     others = ["-k", " and ".join(f"not {name}" for name in TESTS_LEFT_OUT)]

@@ -9,8 +9,8 @@ import pytest
 from helpers import HEADS, KEY_DIM, LENGTH, WIDTH, inputs
 
 from keras_synth import alignments, layers
-from keras_synth.alignments import initializers
-from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
+from keras_synth.core import initializers
+from keras_synth.core.projections import PROJECTION_ARGUMENTS
 
 PROJECTIONS = {
     "use_bias": False,

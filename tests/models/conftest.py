@@ -1,11 +1,6 @@
-"""Makes the module `tiny` importable from the tests of the models."""
-
-import sys
-from pathlib import Path
+"""Fixtures of the tests of the models."""
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from program import TASKS, train
-from test_workers import PROGRAM
+from program import PROGRAM, TASKS, train
 
 pytestmark = pytest.mark.tensorflow  # that is, once
 

@@ -108,7 +108,7 @@ def test_on_jax():
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.nightly)])
 def test_killed_processes_on_one_device_on_two_replicas_and_on_two_workers(kills, tmp_path):
-    program = pathlib.Path(__file__).with_name("killed.py")
+    program = pathlib.Path(__file__).parents[1] / "support" / "killed.py"
     subprocess.run([sys.executable, program, tmp_path, str(kills)], check=True)
     ends = {path.parent: np.load(path) for path in tmp_path.glob("*/*/end *.npz")}
     places = {folder.parent.name for folder in ends if folder.name.startswith("killed")}

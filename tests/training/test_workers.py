@@ -5,15 +5,12 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from program import TASKS, TASKS_OF_WORKERS
+from program import PROGRAM, TASKS, TASKS_OF_WORKERS
 
 pytestmark = pytest.mark.tensorflow
-
-PROGRAM = Path(__file__).with_name("program.py")
 
 
 def start(function, folder, **environment):

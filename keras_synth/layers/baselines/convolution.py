@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import positive_int
-from keras_synth.alignments.initializers import ProjectionInitializer, fork
-from keras_synth.alignments.windows import reach, windows
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.initializers import ProjectionInitializer, fork
+from keras_synth.core.slices import reach, windows
 from keras_synth.layers.baselines.baseline import Baseline
 
 
@@ -48,7 +48,7 @@ class LightweightConvolution(Baseline):
 
     def __init__(self, num_heads, key_dim, kernel_size=7, **kwargs):
         super().__init__(num_heads, key_dim, **kwargs)
-        self.kernel_size = positive_int(self, "kernel_size", kernel_size)
+        self.kernel_size = check_positive_int(self, "kernel_size", kernel_size)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape

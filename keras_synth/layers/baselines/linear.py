@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import positive_int
-from keras_synth.alignments.initializers import PerHeadInitializer, fork
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.initializers import PerHeadInitializer, fork
 from keras_synth.layers.baselines.baseline import Baseline
 
 
@@ -49,8 +49,8 @@ class LinearAttention(Baseline):
 
     def __init__(self, num_heads, key_dim, max_length, rank=64, **kwargs):
         super().__init__(num_heads, key_dim, **kwargs)
-        self.max_length = positive_int(self, "max_length", max_length)
-        self.rank = positive_int(self, "rank", rank)
+        self.max_length = check_positive_int(self, "max_length", max_length)
+        self.rank = check_positive_int(self, "rank", rank)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape

@@ -1,8 +1,23 @@
-"""Looking at neighbouring tokens."""
+"""Parts of tensors: slices that begin at a position which may be a tensor, and windows of neighbours."""
 
 from keras import ops
 
-from keras_synth.alignments.slices import start_indices
+
+def start_indices(rank, axis, index):
+    """Where a slice of a tensor of this `rank` begins, if that is at `index` along `axis`, else at 0.
+
+    Args:
+        rank: int. The number of axes.
+        axis: int. The axis that is cut.
+        index: int or int tensor. Where it is cut.
+
+    Returns:
+        What `keras.ops.slice` and `keras.ops.slice_update` take.
+    """
+    indices = [index if i == axis else 0 for i in range(rank)]
+    if isinstance(index, int):
+        return tuple(indices)
+    return ops.stack([ops.cast(i, "int32") for i in indices])  # JAX wants them all to be of one type
 
 
 def windows(tokens, start_index, length, size, causal):

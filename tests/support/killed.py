@@ -16,7 +16,6 @@ import socket
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "models"))
 
 import keras
 import numpy as np

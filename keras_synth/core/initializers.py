@@ -26,8 +26,13 @@ def fork(initializer, name):
     if isinstance(config.get("seed"), dict):
         return initializer  # its seed is a generator, which never repeats itself
     if isinstance(config.get("seed"), int):
-        config["seed"] = zlib.crc32(f"{config['seed']}/{name}".encode())
+        config["seed"] = fork_seed(config["seed"], name)
     return type(initializer).from_config(config)
+
+
+def fork_seed(seed, name):
+    """A seed of its own for the part called `name`, so that two dropouts never drop the same entries."""
+    return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
 
 
 @keras.saving.register_keras_serializable("keras_synth")

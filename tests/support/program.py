@@ -9,7 +9,6 @@ import random
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "models"))
 
 import keras
 import numpy as np
@@ -17,6 +16,8 @@ import pytest
 import tensorflow as tf
 from tasks import TASKS, causal_language_model
 
+#: What to run.
+PROGRAM = pathlib.Path(__file__)
 #: Not all, to save time.
 EVALUATED = ("classifier", "masked_language_model")
 TASKS_OF_WORKERS = {

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_synth.alignments.initializers import PerHeadInitializer, ProjectionInitializer, fork
+from keras_synth.core.initializers import PerHeadInitializer, ProjectionInitializer, fork
 
 _GETTERS = {
     "initializer": keras.initializers,

@@ -3,12 +3,12 @@
 import keras
 
 from keras_synth import alignments
-from keras_synth.alignments.alignment import positive_int
-from keras_synth.alignments.initializers import fork
-from keras_synth.alignments.projecting import PROJECTION_ARGUMENTS
+from keras_synth.core.checks import check_positive_int
+from keras_synth.core.initializers import fork, fork_seed
+from keras_synth.core.projections import PROJECTION_ARGUMENTS
 from keras_synth.layers.named import DotProductAttention
 from keras_synth.layers.registry import self_attention
-from keras_synth.layers.residual import FeedForward, Residual, fork_seed, make_normalization
+from keras_synth.layers.residual import FeedForward, Residual, make_normalization
 from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 
@@ -68,8 +68,8 @@ class SynthesizerBlock(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.intermediate_dim = positive_int(self, "intermediate_dim", intermediate_dim)
-        self.num_heads = positive_int(self, "num_heads", num_heads)
+        self.intermediate_dim = check_positive_int(self, "intermediate_dim", intermediate_dim)
+        self.num_heads = check_positive_int(self, "num_heads", num_heads)
         # A layer is a pattern to copy, so that one spec can serve many blocks.
         self.attention = alignments.serialize(attention)
         self.max_length = max_length

@@ -1,6 +1,0 @@
-"""Makes the modules `tasks` and `tiny` importable from the tests of training."""
-
-import sys
-from pathlib import Path
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")]
