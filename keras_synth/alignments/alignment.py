@@ -81,6 +81,17 @@ class Alignment(keras.layers.Layer):
         """
         return None
 
+    def has_table(self, causal):
+        """Whether the logits of every sequence are a corner of one table, `(H, N, N)`, with `N = max_length`.
+
+        Then they may be computed once for all sequences. It is not so if they depend on the input, on the
+        length of the sequence or on its padding.
+
+        Args:
+            causal: bool. Whether no row may depend on tokens after its own.
+        """
+        return False
+
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         """Computes the logits of the query's rows.
 

@@ -86,6 +86,10 @@ class FixedPatternAlignment(Alignment):
         rows, columns = _positions(query_length, key_length, start_index)
         return ops.stack([_PATTERNS[pattern][0](rows, columns) for pattern in self.patterns])
 
+    def has_table(self, causal):
+        # Where a sequence ends, or its padding begins, is where weights that fall off from its start end.
+        return causal or not any(_PATTERNS[pattern][1] == "first" for pattern in self.patterns)
+
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         query_length, key_length = self._lengths(query, key_length)
         rows, columns = _positions(query_length, key_length, start_index)

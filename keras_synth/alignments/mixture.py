@@ -55,6 +55,9 @@ class CompoundAlignment(Alignment):
     def max_length(self):
         return min((p.max_length for p in self.alignments if p.max_length is not None), default=None)
 
+    def has_table(self, causal):
+        return all(part.has_table(causal) for part in self.alignments)
+
     def build(self, query_shape, keys_shape=None):
         for part in self.alignments:
             if not part.built:

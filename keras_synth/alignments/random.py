@@ -72,6 +72,9 @@ class TableAlignment(Alignment):
             autocast=False,
         )
 
+    def has_table(self, causal):
+        return True
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -59,6 +59,9 @@ class RelativeBiasAlignment(Alignment):
             bucket = self._bucket(ops.abs(distance), half) + ops.where(distance > 0, half, 0)
         return ops.take(self.table, bucket, axis=1)
 
+    def has_table(self, causal):
+        return True
+
     def _bucket(self, distance, buckets):
         """The bucket of a distance that is not negative."""
         exact = buckets // 2

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_synth.core.gradients import custom_gradient
+
 
 def start_indices(rank, axis, index):
     """Where a slice of a tensor of this `rank` begins, if that is at `index` along `axis`, else at 0.
@@ -20,6 +22,48 @@ def start_indices(rank, axis, index):
     return ops.stack([ops.cast(i, "int32") for i in indices])  # JAX wants them all to be of one type
 
 
+def cut(x, start, size, axis):
+    """The entries of `x` from `start` on along an axis.
+
+    Its gradient costs less than that of a slice, and has gradients itself under every compiler.
+
+    Args:
+        x: A tensor.
+        start: int or int tensor. Where to begin.
+        size: int or int tensor. How many entries to take. More than there are is an error.
+        axis: int. The axis.
+    """
+    if isinstance(start, int) and start == 0 and isinstance(size, int) and x.shape[axis] == size:
+        return x
+    axis = axis % len(x.shape)
+
+    def slice_of(x):
+        sizes = [size if i == axis else length for i, length in enumerate(ops.shape(x))]
+        return ops.slice(x, start_indices(len(sizes), axis, start), sizes)
+
+    if not isinstance(start, int):
+        return slice_of(x)
+
+    @custom_gradient
+    def cut_along(x):
+        length = ops.shape(x)[axis]
+        return slice_of(x), lambda upstream: pad_with_zeros(upstream, start, length - start - size, axis)
+
+    return cut_along(x)
+
+
+def pad_with_zeros(x, before, after, axis):
+    """`x` with so many zeros before and after it along an axis."""
+
+    def zeros(size):
+        return ops.zeros([size if i == axis else n for i, n in enumerate(ops.shape(x))], x.dtype)
+
+    axis = axis % len(x.shape)
+    sides = [[zeros(size)] if not isinstance(size, int) or size > 0 else [] for size in (before, after)]
+    parts = [*sides[0], x, *sides[1]]
+    return ops.concatenate(parts, axis=axis) if len(parts) > 1 else x
+
+
 def windows(tokens, start_index, length, size, causal):
     """The neighbours of each token, as the taps of a convolution see them.
 
@@ -35,13 +79,8 @@ def windows(tokens, start_index, length, size, causal):
         zeros where there is no token.
     """
     before = reach(size, causal)
-    rest = len(tokens.shape) - 2
-    padded = ops.pad(tokens, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * rest)
-    shape = ops.shape(tokens)
-    return [
-        ops.slice(padded, start_indices(len(shape), 1, start_index + tap), (shape[0], length, *shape[2:]))
-        for tap in range(size)
-    ]
+    padded = pad_with_zeros(tokens, before, size - 1 - before, axis=1)
+    return [cut(padded, start_index + tap, length, axis=1) for tap in range(size)]
 
 
 def reach(size, causal):

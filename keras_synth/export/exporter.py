@@ -10,13 +10,13 @@ import keras_hub
 import tensorflow as tf
 
 from keras_synth.export import formats
+from keras_synth.export.precompute import precomputed
 from keras_synth.export.report import report
 from keras_synth.export.served import served
 from keras_synth.export.slice_update import without_xla
 from keras_synth.export.variants import with_dtype
 from keras_synth.export.versions import write_version
 from keras_synth.export.warmup import WARMUP_FILE, check_warmup, write_warmup
-from keras_synth.layers.folding import folded
 
 #: What TensorFlow Serving leaves alone, unless it knows a file in it.
 EXTRA_ASSETS = "assets.extra"
@@ -110,7 +110,7 @@ def export(
     if dtype is not None:
         model = with_dtype(model, dtype)
     signatures = served(model, labels).signatures()
-    with _sampling(model, sampler), folded(model) if fold else contextlib.nullcontext():
+    with _sampling(model, sampler), precomputed() if fold else contextlib.nullcontext():
         if other_format:
             return write_version(path, lambda folder: formats.write(model, other_format, folder))
         with without_xla():

@@ -1,27 +1,48 @@
 """From alignment logits and values to attention outputs: `softmax(B) V`.
 
 `attend_per_example` is ordinary attention. `attend_shared` and `attend_shared_with_padding` serve logits
-without a batch axis, and never make anything of size `batch * H * T * S`.
+without a batch axis, and make nothing of size `batch * H * T * S`.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
-import keras
 from keras import ops
 
-from keras_synth.layers.masks import combine
+from keras_synth.core.slices import cut
+from keras_synth.layers.causal_blocks import cut_into_blocks, join_blocks
+from keras_synth.layers.masks import AttentionMask, combine
+from keras_synth.layers.softmax import (
+    as_float32,
+    exponentials,
+    hide,
+    masked_softmax,
+    softmax,
+    softmax_product,
+)
 
-#: float32 holds `exp(x)` for x in (-87, 88), so also for x in (-80, 80) times whatever values there are.
-_SAFE_RANGE = 80.0
-#: The least sum of softmax weights that has the precision of float32.
-_LEAST_TOTAL = 1e-20
-#: The rows of a causal attention matrix that are worked off together.
-_BLOCK = 256
-#: Below any logit, and finite, so that a row of nothing else has a gradient.
-_LOWEST = -3e38
+#: The least share of its weight that padding may leave a row. With less the quotient of sums, whose
+#: gradient is divided by the square of it, would leave the range of float32 where values are large.
+_LEAST_SHARE = 1e-10
 
 
-def attend(logits, value, mask, dropout, training):
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Rows of an attention matrix that are worked off together.
+
+    Args:
+        logits: Tensor of shape `(batch, H, T, S)`, or `(H, T, S)` if the same for every example.
+        mask: The `AttentionMask` of these rows and columns.
+        drop: A function that drops weights, for all examples the same if they share logits; or `None`.
+    """
+
+    logits: Any
+    mask: AttentionMask
+    drop: Callable | None
+
+
+def attend_by_logits(logits, value, mask, dropout, training):
     """Attends to `value` by `logits`, by whichever path is the right one.
 
     Args:
@@ -42,104 +63,158 @@ def attend(logits, value, mask, dropout, training):
         path = attend_per_example
     else:
         path = attend_shared if mask.key is None else attend_shared_with_padding
+    blocks = [
+        Block(block, block_mask, _make_drop(block, dropout, training))
+        for block, block_mask in cut_into_blocks(logits, mask)
+    ]
 
-    def scores():
+    def compute_scores():
         weights = ops.cast(masked_softmax(logits, mask.merged()), value.dtype)
         return ops.broadcast_to(weights, (ops.shape(value)[0], *ops.shape(logits)[-3:]))
 
-    return path(logits, value, mask, dropout, training), scores
+    return path(blocks, value, mask), compute_scores
 
 
-def attend_one_query(logits, value, mask, dropout, training):
+def attend_one_query(blocks, value, mask):
     """Attention of a single query, as in decoding."""
-    logits = logits[None] if len(logits.shape) == 3 else logits
+    (block,) = blocks
+    logits = ops.expand_dims(block.logits, 0) if len(block.logits.shape) == 3 else block.logits
     weights = ops.cast(masked_softmax(logits, mask.merged()), value.dtype)
-    return _mix_for_one_query(dropout(weights, training=training), value)
+    return mix_for_one_query(weights if block.drop is None else block.drop(weights), value)
 
 
-def attend_per_example(logits, value, mask, dropout, training):
+def attend_per_example(blocks, value, mask):
     """Attention with logits, or a mask, of its own for each example."""
-    if len(logits.shape) == 3:
-        logits = ops.broadcast_to(logits, (ops.shape(value)[0], *ops.shape(logits)))
     columns = ops.transpose(value, (0, 2, 1, 3))
-    mixed, visible = _attend_by_blocks(logits, columns, mask, dropout, training)
-    return _show(ops.transpose(mixed, (0, 2, 1, 3)), visible)
+    batch = ops.shape(value)[0]
+    mixed = [
+        _attend_block(
+            block.logits
+            if len(block.logits.shape) == 4
+            else ops.broadcast_to(block.logits, (batch, *ops.shape(block.logits))),
+            block.mask.merged(),
+            columns,
+            block.drop,
+        )
+        for block in blocks
+    ]
+    return show(ops.transpose(join_blocks(mixed), (0, 2, 1, 3)), _find_visible(blocks, mask))
 
 
-def attend_shared(logits, value, mask, dropout, training):
+def attend_shared(blocks, value, mask):
     """Attention with the same logits for all examples, as one matrix product for each head."""
     # The gradient of an index, such as `logits[None]`, would be a copy.
-    logits, columns = ops.expand_dims(logits, 0), ops.expand_dims(_by_head(value), 0)
-    mixed, visible = _attend_by_blocks(logits, columns, mask, dropout, training)
-    return _show(_by_token(ops.squeeze(mixed, 0), value), visible)
+    columns = ops.expand_dims(by_head(value), 0)
+    mixed = [
+        _attend_block(
+            ops.expand_dims(block.logits, 0), block.mask.without_query().merged(), columns, block.drop
+        )
+        for block in blocks
+    ]
+    return show(by_token(ops.squeeze(join_blocks(mixed), 0), value), _find_visible(blocks, mask))
 
 
-def _attend_by_blocks(logits, columns, mask, dropout, training):
-    """`softmax(B) V`, where a causal mask is worked off in blocks of rows.
+def attend_shared_with_padding(blocks, value, mask):
+    """`attend_shared` for values of which a mask `m` hides others in each example.
 
-    A block leaves out the columns that none of its rows sees, which saves up to half of the work.
+    With `E` proportional to `exp(R)`, the output is `(E (m * V)) / (E m)`. Where `m` hides nearly all the
+    weight of a row, that is as wrong as what is left is small, and each example is treated by itself.
+    """
+    weights = [_compute_numerators(block) for block in blocks]
+    dropped = [w if block.drop is None else block.drop(w) for block, w in zip(blocks, weights, strict=True)]
+    mixed, total = mix_visible(weights, dropped, value, mask)
+    enough = total > _LEAST_SHARE  # (H, T, batch)
+    enough = ops.logical_or(enough, ops.logical_not(ops.any(mask.key, axis=-1)))
+    if mask.query is not None:
+        enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
+    return ops.cond(
+        ops.all(enough),
+        lambda: divide_by_total(mixed, total, value, mask),
+        lambda: attend_per_example(blocks, value, mask),
+    )
+
+
+def _make_drop(logits, dropout, training):
+    """The function of a `Block`. For logits that are shared it drops the same whenever it is called."""
+    if not training or dropout.rate == 0:
+        return None
+    if len(logits.shape) == 4:
+        return lambda weights: dropout(weights, training=training)
+    noise = dropout(ops.ones_like(logits), training=training)
+    return lambda weights: weights * ops.cast(noise, weights.dtype)
+
+
+def _attend_block(logits, mask, columns, drop):
+    """`softmax(B) V` where `mask` is true. A row where it is true nowhere gets anything finite.
 
     Args:
         logits: Tensor of shape `(n, H, T, S)`.
-        columns: Tensor of shape `(n, H, S, v)`.
-        mask: An `AttentionMask` that broadcasts to `(n, H, T, S)`, `query` aside.
-        dropout: A `keras.layers.Dropout` for the attention weights.
-        training: bool. Whether dropout acts.
-
-    Returns:
-        Tensor of shape `(n, H, T, v)`, and a mask of the queries that see anything, which broadcasts to
-        `(batch, H, T, 1)`, or `None` if all do.
+        mask: bool tensor that broadcasts to it, or `None`.
+        columns: Tensor of shape `(n, H, S', v)`, of which the first `S` count.
+        drop: As in `Block`.
     """
-    by_key = dataclasses.replace(mask, query=None)
-    rows = [(block, block_mask.merged()) for block, block_mask in _blocks(logits, by_key)]
-    mixed = _joined([_attend_block(block, seen, columns, dropout, training) for block, seen in rows])
-    visible = None if mask.query is None else mask.query[:, None, :, None]
-    if by_key.may_hide_all:
-        visible = combine(visible, _joined([ops.any(seen, axis=-1, keepdims=True) for _, seen in rows]))
-    return mixed, visible
-
-
-def _attend_block(logits, mask, columns, dropout, training):
-    """`softmax(B) V` where `mask` is true. A row where it is true nowhere gets anything finite."""
     if mask is not None:
-        # The range of float16 is too small for such numbers.
-        logits = _add_mask(_as_float32(logits) if logits.dtype == "float16" else logits, mask)
-    columns = _first(columns, logits.shape[-1], axis=-2)
-    if not training or dropout.rate == 0:
-        return _softmax_product(logits, columns)
-    weights = dropout(ops.cast(_softmax(_as_float32(logits)), columns.dtype), training=training)
-    return ops.matmul(weights, columns)
+        logits = hide(logits, mask)
+    if logits.shape[-1] is not None:
+        columns = cut(columns, 0, logits.shape[-1], axis=-2)
+    if drop is None:
+        return softmax_product(logits, columns)
+    return ops.matmul(drop(ops.cast(softmax(logits), columns.dtype)), columns)
 
 
-@ops.custom_gradient
-def _softmax_product(logits, columns):
-    """`O = softmax(B) V`, with a gradient that reads and writes tensors of the size of `B` less often.
+def _find_visible(blocks, mask):
+    """The queries that see anything, of a shape that broadcasts to `(batch, H, T, 1)`; `None` if all do."""
+    visible = None if mask.query is None else mask.query[:, None, :, None]
+    if not mask.may_hide_all:
+        return visible
+    by_key = [block.mask.without_query().merged() for block in blocks]
+    return combine(visible, join_blocks([ops.any(seen, axis=-1, keepdims=True) for seen in by_key]))
 
-    With the weights `W = softmax(B)` and `dW = dO V^T`, the gradient of the logits is
-    `W * (dW - sum(W * dW))`. The sum over a row is that over the row of `O * dO`, and one more column of
-    the product `dO V^T` subtracts it, where the rows of `O` are shorter than those of `W`.
+
+def _compute_numerators(block):
+    """The weights of a block before they are divided by the sum of those that padding leaves."""
+    logits, mask = as_float32(block.logits), combine(block.mask.causal, block.mask.positions)
+    weights = exponentials(logits if mask is None else hide(logits, mask))
+    # In a causal row there is always something to see, beside which what is hidden has no weight.
+    return weights if block.mask.positions is None else ops.where(mask, weights, 0.0)
+
+
+def mix_visible(weights, dropped, value, mask):
+    """`E (m * V)`, as `(H, T, batch v)`, and `E m`, as `(H, T, batch)`.
+
+    Args:
+        weights: A list of blocks of `E`, `(H, T, S)`.
+        dropped: The same with dropout, for the first of the two.
+        value: Tensor of shape `(batch, S, H, v)`.
+        mask: An `AttentionMask`.
     """
-    weights = ops.cast(_softmax(_as_float32(logits)), columns.dtype)
-    output = ops.matmul(weights, columns)
-    length, width = columns.shape[-2:]
-
-    def gradient(*args, upstream=None):
-        upstream = args[0] if upstream is None else upstream
-        if width is not None and (length is None or width < length):
-            sums = ops.sum(output * upstream, axis=-1, keepdims=True)
-            left = ops.concatenate([upstream, -sums], axis=-1)
-            right = ops.concatenate([columns, ops.ones_like(columns[..., :1])], axis=-1)
-            by_weights = ops.matmul(left, ops.swapaxes(right, -1, -2))
-        else:
-            by_weights = ops.matmul(upstream, ops.swapaxes(columns, -1, -2))
-            by_weights = by_weights - ops.sum(weights * by_weights, axis=-1, keepdims=True)
-        by_columns = ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
-        return ops.cast(weights * by_weights, logits.dtype), by_columns
-
-    return output, gradient
+    # The range of float16 is too small for weights that are not normalized.
+    value = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
+    batch, length, heads = ops.shape(value)[:3]
+    if mask.key is None:
+        ones = ops.ones((heads, length, 1), dtype=weights[0].dtype)
+    else:
+        key = ops.broadcast_to(mask.key, (batch, length))
+        # Not a product: the gradient of a value that is hidden may be infinite.
+        value = ops.where(key[:, :, None, None], value, 0.0)
+        ones = ops.broadcast_to(ops.transpose(key), (heads, length, batch))
+    columns = by_head(value)
+    mixed = [_mix(ops.cast(block, columns.dtype), columns) for block in dropped]
+    total = [_mix(as_float32(block), ops.cast(ones, as_float32(block).dtype)) for block in weights]
+    return join_blocks(mixed), join_blocks(total)
 
 
-def _mix_for_one_query(weights, value):
+def divide_by_total(mixed, total, value, mask):
+    """The quotient of what `mix_visible` returns, like `value`; zeros where a query sees nothing."""
+    total = ops.transpose(total, (2, 1, 0))
+    visible = total > 0
+    if mask.query is not None:
+        visible = ops.logical_and(visible, mask.query[..., None])
+    inverse = ops.where(visible, 1.0 / ops.where(visible, total, 1.0), 0.0)
+    return ops.cast(by_token(mixed, value) * ops.cast(inverse[..., None], mixed.dtype), value.dtype)
+
+
+def mix_for_one_query(weights, value):
     """`(batch, H, 1, S)` weights, where `batch` may be 1, times values, as `(batch, 1, H, v)`.
 
     In decoding, to bring the axes of a cache into the order of a product for each head takes longer than
@@ -150,219 +225,12 @@ def _mix_for_one_query(weights, value):
     return ops.einsum("bhhv->bhv", ops.reshape(mixed, (batch, heads, heads, value_dim)))[:, None]
 
 
-def attend_shared_with_padding(logits, value, mask, dropout, training):
-    """`attend_shared` for values of which a mask `m` hides others in each example.
-
-    With `E` proportional to `exp(R)`, the output is `(E (m * V)) / (E m)`.
-    """
-    rows = [
-        (*_hide(block, block_mask), _dropout_noise(block, dropout, training))
-        for block, block_mask in _blocks(_as_float32(logits), mask)
-    ]
-
-    def mix(numerators):
-        weights = [(numerators(block, hidden), noise) for block, hidden, noise in rows]
-        return _mix_visible(weights, value, mask)
-
-    mixed, total = mix(_softmax_numerators)
-    # Softmax over all columns is in the wrong range where padding hides nearly all the weight of a row.
-    enough = total > _LEAST_TOTAL
-    if mask.query is not None:
-        enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
-    mixed, total = ops.cond(ops.all(enough), lambda: (mixed, total), lambda: mix(raised_softmax))
-    return _divided(mixed, total, value, mask)
-
-
-def attend_finished(weights, value, mask):
-    """The attention of `attend_shared_with_padding` with the softmax done before, at inference.
-
-    Args:
-        weights: Tensor of shape `(H, T, S)`, the rows and columns of what `raised_softmax` made.
-        value: Tensor of shape `(batch, S, H, value_dim)`.
-        mask: An `AttentionMask` whose `full` and `positions` are `None`. If causal, `weights` are too.
-
-    Returns:
-        Output of shape `(batch, T, H, value_dim)`.
-    """
-    if weights.shape[1] == 1:
-        weights = ops.cast(weights[None], "float32")
-        if mask.key is not None:
-            weights = ops.where(mask.key[:, None, None], weights, 0.0)
-        total = ops.sum(weights, axis=-1, keepdims=True)
-        weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
-        visible = None if mask.query is None else mask.query[:, None, :, None]
-        return _show(_mix_for_one_query(weights, value), visible)
-    rows = [(block, None) for block, _ in _blocks(weights, mask)]
-    return _divided(*_mix_visible(rows, value, mask), value, mask)
-
-
-def _mix_visible(rows, value, mask):
-    """`E (m * V)`, as `(H, T, batch v)`, and `E m`, as `(H, T, batch)`.
-
-    Args:
-        rows: A list of weights `(H, T, S)`, each with its dropout noise.
-        value: Tensor of shape `(batch, S, H, v)`.
-        mask: An `AttentionMask`.
-    """
-    # The range of float16 is too small for weights that are not normalized.
-    value = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
-    batch, length, heads = ops.shape(value)[:3]
-    if mask.key is None:
-        ones = ops.ones((heads, length, 1))
-    else:
-        key = ops.broadcast_to(mask.key, (batch, length))
-        # Not a product: the gradient of a value that is hidden may be infinite.
-        value = ops.where(key[:, :, None, None], value, 0.0)
-        ones = ops.broadcast_to(ops.transpose(key), (heads, length, batch))
-    columns = _by_head(value)
-    mixed = [_mix(weights, noise, columns) for weights, noise in rows]
-    dtype = keras.backend.result_type(rows[0][0].dtype, "float32")
-    totals = [_mix(ops.cast(weights, dtype), None, ops.cast(ones, dtype)) for weights, _ in rows]
-    return _joined(mixed), _joined(totals)
-
-
-def _divided(mixed, total, value, mask):
-    """The quotient of what `_mix_visible` returns, like `value`; zeros where a query sees nothing."""
-    total = ops.transpose(total, (2, 1, 0))
-    visible = total > 0
-    if mask.query is not None:
-        visible = ops.logical_and(visible, mask.query[..., None])
-    # exp(-log x) is 1 / x whose gradient does not overflow where x is tiny.
-    inverse = ops.where(visible, ops.exp(-ops.log(ops.where(visible, total, 1.0))), 0.0)
-    return ops.cast(_by_token(mixed, value) * ops.cast(inverse[..., None], mixed.dtype), value.dtype)
-
-
-def _show(output, visible):
+def show(output, visible):
     """`(batch, T, H, v)` outputs, with zeros where `visible`, of the order `(batch, H, T, 1)`, is false."""
     return output if visible is None else ops.where(ops.transpose(visible, (0, 2, 1, 3)), output, 0.0)
 
 
-def _blocks(table, mask):
-    """Cuts `(..., T, S)` into blocks of rows: pairs of a block and its mask.
-
-    A block of a causal table ends with the last column that its last row sees. Only what has a known
-    length is cut.
-    """
-    length, key_length = table.shape[-2:]
-    if mask.causal is None or length is None or length != key_length or length <= _BLOCK:
-        return [(table, mask)]
-    starts = range(0, length, _BLOCK)
-    ends = [*starts[1:], length]
-
-    @ops.custom_gradient
-    def cut(table):
-        blocks = [table[..., start:end, :end] for start, end in zip(starts, ends, strict=True)]
-
-        def gradient(*args, upstream=None):
-            # That of slices would add up as many tensors of the size of the table.
-            rows = keras.tree.flatten(args if upstream is None else upstream)
-            return _joined([_extended(row, length, axis=-1) for row in rows])
-
-        return blocks, gradient
-
-    masks = [mask.block(start, end) for start, end in zip(starts, ends, strict=True)]
-    return list(zip(cut(table), masks, strict=True))
-
-
-def _hide(block, mask):
-    """A block of logits, and the mask that is left to apply to it, `(T, S)` or `(H, T, S)`, or `None`."""
-    if mask.causal is None or mask.positions is not None:
-        return block, combine(mask.positions, mask.causal)
-    # Every row sees a column, so that this suffices.
-    return _add_mask(block, mask.causal), None
-
-
-def _add_mask(logits, mask):
-    """Logits, the lowest where `mask` is false. Unlike that of `where`, the gradient costs nothing."""
-    return logits + ops.cast(ops.where(mask, 0.0, _LOWEST), logits.dtype)
-
-
-def _first(x, size, axis):
-    """The first `size` entries of `x` along an axis, with a faster gradient than that of a slice."""
-    if x.shape[axis] == size:
-        return x
-
-    @ops.custom_gradient
-    def first(x):
-        shape = list(ops.shape(x))
-
-        def gradient(*args, upstream=None):
-            (upstream,) = args if upstream is None else (upstream,)
-            return _extended(upstream, shape[axis], axis)
-
-        return ops.slice(x, [0] * len(shape), [*shape[:axis], size, *shape[axis + 1 :]]), gradient
-
-    return first(x)
-
-
-def _extended(x, size, axis):
-    """`x`, with zeros up to a size along an axis."""
-    shape = list(ops.shape(x))
-    if shape[axis] == size:
-        return x
-    shape[axis] = size - shape[axis]
-    return ops.concatenate([x, ops.zeros(shape, x.dtype)], axis=axis)
-
-
-def masked_softmax(logits, mask=None):
-    """Softmax over the last axis, where `mask` is true; a row without any true entry gives zeros."""
-    logits = _as_float32(logits)
-    if mask is None:
-        return _softmax(logits)
-    weights = _softmax(ops.where(mask, logits, _LOWEST))
-    return ops.where(mask, weights, 0.0)
-
-
-def _as_float32(logits):
-    """Logits in float32, or better."""
-    return ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
-
-
-def _softmax(logits):
-    if logits.shape[-1] == 1:  # a sequence of length 1, which `ops.softmax` takes for a mistake
-        return ops.exp(logits - logits)
-    return ops.softmax(logits)
-
-
-@ops.custom_gradient
-def _exponentials(logits):
-    """Softmax, to be divided by a sum of itself, so that it has the gradient of `exp` times a constant."""
-    weights = _softmax(logits)
-
-    def gradient(*args, upstream=None):
-        return weights * (args[0] if upstream is None else upstream)
-
-    return weights, gradient
-
-
-def _softmax_numerators(logits, mask):
-    weights = _exponentials(logits if mask is None else ops.where(mask, logits, _LOWEST))
-    return weights if mask is None else ops.where(mask, weights, 0.0)
-
-
-def raised_softmax(logits, mask):
-    """`softmax(logits)` times a factor for each row, which is 1 but for rows with a wide spread of logits.
-
-    A padding mask may hide the largest logits of a row and leave one that is so much smaller that its
-    weight vanishes. Such rows are therefore raised, by as much as float32 allows. Zeros where `mask` is
-    false.
-    """
-    allowed = logits if mask is None else ops.where(mask, logits, _LOWEST)
-    total = ops.logsumexp(allowed, axis=-1, keepdims=True)
-    lowest = ops.min(ops.where(allowed > _LOWEST / 2, allowed, total), axis=-1, keepdims=True)
-    raised = ops.clip(total - lowest - _SAFE_RANGE, 0.0, _SAFE_RANGE)
-    weights = ops.exp(allowed - ops.stop_gradient(total - raised))
-    return weights if mask is None else ops.where(mask, weights, 0.0)
-
-
-def _dropout_noise(logits, dropout, training):
-    """What weights are multiplied by, or `None`: drawn once, however often they are computed."""
-    if not training or dropout.rate == 0:
-        return None
-    return dropout(ops.ones_like(logits), training=training)
-
-
-def _by_head(value):
+def by_head(value):
     """`(batch, S, H, v)` values as `(H, S, batch v)`.
 
     With these columns there is one product `(T, S) x (S, batch v)` for each head. Einsum's own order of
@@ -372,19 +240,14 @@ def _by_head(value):
     return ops.reshape(ops.transpose(value, (2, 1, 0, 3)), (heads, length, -1))
 
 
-def _mix(weights, noise, columns):
-    """`(H, T, S)` weights times the first `S` of `columns`."""
-    weights = weights if noise is None else weights * noise
-    return ops.matmul(ops.cast(weights, columns.dtype), _first(columns, weights.shape[2], axis=1))
-
-
-def _joined(rows):
-    """Blocks of rows as one table."""
-    return ops.concatenate(rows, axis=-2) if len(rows) > 1 else rows[0]
-
-
-def _by_token(mixed, value):
+def by_token(mixed, value):
     """`(H, T, batch v)` outputs as `(batch, T, H, v)`."""
     heads, length, _ = ops.shape(mixed)
     mixed = ops.reshape(mixed, (heads, length, -1, value.shape[-1]))
     return ops.transpose(mixed, (2, 1, 0, 3))
+
+
+def _mix(weights, columns):
+    """`(H, T, S)` weights times the first `S` of `columns`."""
+    size = weights.shape[2]
+    return ops.matmul(weights, columns if size is None else cut(columns, 0, size, axis=1))

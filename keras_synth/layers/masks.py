@@ -77,6 +77,10 @@ class AttentionMask:
             None if self.key is None else self.key[:, None, None, :],
         )
 
+    def without_query(self):
+        """The mask without the part that hides whole rows."""
+        return dataclasses.replace(self, query=None)
+
     @property
     def may_hide_all(self):
         """Whether a query, not padding itself, may have nothing to attend to. `causal` leaves it a key."""

@@ -49,8 +49,6 @@ class MultiHead(Projecting):
         self.dropout = dropout
         self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
         self.seed = seed
-        #: The ways in which the layer was called, `use_causal_mask` or not.
-        self.called_causally = frozenset()
         # It takes weights as they come: in float16, those that are not normalized yet would overflow.
         self.dropout_layer = keras.layers.Dropout(
             dropout, seed=seed, dtype=self.dtype_policy, autocast=False
@@ -141,7 +139,6 @@ class MultiHead(Projecting):
                     ops.shape(projected["value"])[1], start_index + ops.shape(value)[1]
                 )
 
-        self.called_causally |= {bool(use_causal_mask)}
         batch, query_length = ops.shape(query)[:2]
         key_length = ops.shape(projected["value"])[1]
         self._check_lengths(query_length, key_length, cached=cache is not None)
@@ -180,7 +177,6 @@ class MultiHead(Projecting):
         cache_update_index=None,
     ):
         # Instead of a trial run, which on JAX has no lengths to compare with `max_length`.
-        self.called_causally |= {bool(use_causal_mask)}
         value = query if value is None else value
         batch, query_length = query.shape[:2]
         key_length = (value if cache is None else cache["value"]).shape[1]

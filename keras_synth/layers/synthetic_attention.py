@@ -7,10 +7,8 @@ from keras import ops
 
 from keras_synth import alignments
 from keras_synth.core.projections import PROJECTION_ARGUMENTS
-from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
-from keras_synth.layers.attend import attend, attend_finished
-from keras_synth.layers.folding import FinishedWeights
+from keras_synth.layers.attend import attend_by_logits
 from keras_synth.layers.multi_head import MultiHead
 
 
@@ -109,8 +107,6 @@ class SyntheticAttention(MultiHead):
             dtype=self.dtype_policy,
             **{name: getattr(self, name) for name in PROJECTION_ARGUMENTS},
         )
-        can_be_finished = not self.alignment.depends_on_input and self.max_length is not None
-        self.finished_weights = FinishedWeights(self) if can_be_finished else None
 
     @property
     def supports_cross_attention(self):
@@ -147,27 +143,17 @@ class SyntheticAttention(MultiHead):
 
     def mix(self, query, projected, mask, start_index, causal, training):
         rows, columns = ops.shape(query)[1], ops.shape(projected["value"])[1]
-
-        def attend_by_logits():
-            support = self.alignment.support(rows, columns, start_index)
-            logits = self.alignment(
-                query,
-                keys=projected["keys"],
-                start_index=start_index,
-                key_length=columns,
-                key_mask=mask.key,
-                causal=causal,
-            )
-            positions = masks.combine(mask.positions, support)
-            by_logits = dataclasses.replace(mask, positions=positions)
-            return attend(logits, projected["value"], by_logits, self.dropout_layer, training)
-
-        finished = self.finished_weights and self.finished_weights.get(causal)
-        if training or finished is None or mask.full is not None or mask.positions is not None:
-            return attend_by_logits()
-        size = (self.num_heads, rows, columns)
-        weights = ops.slice(ops.convert_to_tensor(finished), start_indices(3, 1, start_index), size)
-        return attend_finished(weights, projected["value"], mask), lambda: attend_by_logits()[1]()
+        logits = self.alignment(
+            query,
+            keys=projected["keys"],
+            start_index=start_index,
+            key_length=columns,
+            key_mask=mask.key,
+            causal=causal,
+        )
+        support = self.alignment.support(rows, columns, start_index)
+        mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
+        return attend_by_logits(logits, projected["value"], mask, self.dropout_layer, training)
 
     def get_config(self):
         config = super().get_config()

@@ -8,7 +8,6 @@ from keras_synth.core.initializers import fork_seed
 from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.residual import make_normalization
 from keras_synth.models.embedding import SynthesizerEmbedding
-from keras_synth.models.folding import Folding
 from keras_synth.models.sizes import size_config
 
 #: The arguments of a backbone that its blocks take as they are.
@@ -44,7 +43,7 @@ _CACHES = ("self_attention_cache", "cross_attention_cache")
 POSITIONS = ("sinusoidal", "learned", "relative_bias", None)
 
 
-class SynthesizerBackbone(Folding, keras_hub.models.Backbone):
+class SynthesizerBackbone(keras_hub.models.Backbone):
     """Base class of the backbones.
 
     A subclass says in `connect` how the stacks of blocks are put together.

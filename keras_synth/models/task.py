@@ -7,7 +7,6 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
-from keras_synth.models.folding import Folding, finished
 from keras_synth.models.sequence_length import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.replicas import ReplicaTraining
@@ -17,7 +16,7 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 # On other backends a step sees the whole batch, however many devices there are.
-class SynthesizerTask(Folding, ReplicaTraining if keras.backend.backend() == "tensorflow" else object):
+class SynthesizerTask(ReplicaTraining if keras.backend.backend() == "tensorflow" else object):
     """Mixin of all tasks, to stand before the class of KerasHub."""
 
     #: Whether the loss is a mean over the weights of what it is computed for, or over their number.
@@ -157,10 +156,6 @@ class GenerativeModel(LanguageModel):
     def get_compile_config(self):
         config = super().get_compile_config()
         return config and {**config, "sampler": keras_hub.samplers.serialize(self.sampler)}
-
-    def generate(self, *args, **kwargs):
-        with finished(self):
-            return super().generate(*args, **kwargs)
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Generates the tokens of one batch; what `generate` compiles.
