@@ -14,7 +14,8 @@ class Alignment(keras.layers.Layer):
 
     To write a new alignment, override `build` and `call`, and `depends_on_input` if it is `False`. An
     alignment that looks at other tokens than the row's own also overrides `project_key`, `init_cache`
-    and `reads`. An alignment that never attends to some positions says so in `support`.
+    and `reads`. An alignment that never attends to some positions says so in `support`; one whose other
+    arguments depend on `max_length`, in `resize`.
 
     Args:
         num_heads: int. The number of attention heads, `H`.
@@ -36,6 +37,8 @@ class Alignment(keras.layers.Layer):
     #: Whether `call` takes a `scale`, a tensor of shape `(H, 1, 1)`, and multiplies something smaller by it
     #: than the logits.
     takes_scale = False
+    #: Whether the name of an alignment, with another `max_length`, makes what `resize` makes.
+    resizes_by_name = True
 
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
@@ -82,7 +85,7 @@ class Alignment(keras.layers.Layer):
         return None
 
     def has_table(self, causal):
-        """Whether the logits of every sequence are a corner of one table, `(H, N, N)`, with `N = max_length`.
+        """Whether the logits of every sequence are a corner of one table, `(H, N, N)`.
 
         Then they may be computed once for all sequences. It is not so if they depend on the input, on the
         length of the sequence or on its padding.
@@ -91,6 +94,19 @@ class Alignment(keras.layers.Layer):
             causal: bool. Whether no row may depend on tokens after its own.
         """
         return False
+
+    def resize(self, max_length):
+        """Makes the same alignment for sequences of another length, without weights.
+
+        Its weights are those of this one, cropped or extended at the end of their axes.
+
+        Args:
+            max_length: int. The longest sequence, for an alignment that has one.
+        """
+        config = self.get_config()
+        if "max_length" in config:
+            config["max_length"] = max_length
+        return self.from_config(config)
 
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         """Computes the logits of the query's rows.

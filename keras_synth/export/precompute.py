@@ -59,7 +59,7 @@ def precomputed():
 
 
 def _compute_table(layer, causal):
-    """The weights for all positions up to `max_length`, as a variable, or `None` where they are no table."""
+    """The weights for all positions up to `max_length`, as a variable, or `None` if they are no table."""
     alignment, length = layer.alignment, layer.max_length
     if length is None or not alignment.has_table(causal):
         return None

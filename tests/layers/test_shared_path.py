@@ -99,12 +99,21 @@ SIZES = {"batch": 5, "length": 272, "width": 3}  # long enough for a causal mask
 PER_EXAMPLE = SIZES["batch"] * HEADS * SIZES["length"] ** 2
 
 
+def executed_nodes(nodes, functions):
+    """The nodes of a graph and of the functions it calls; of two branches the first, which is the usual one."""
+    for node in nodes:
+        yield node
+        for name, attribute in node.attr.items():
+            if name != "else_branch" and attribute.func.name in functions:
+                yield from executed_nodes(functions[attribute.func.name].node_def, functions)
+
+
 def largest_tensor(function, *arguments):
     """The number of elements of the largest tensor in a traced function and the functions it calls."""
     graph = tf.function(function).get_concrete_function(*arguments).graph.as_graph_def(add_shapes=True)
-    nodes = [*graph.node, *(node for called in graph.library.function for node in called.node_def)]
+    functions = {called.signature.name: called for called in graph.library.function}
     # `BroadcastGradientArgs` returns lists of axes, of a length that is known only at run time.
-    nodes = [node for node in nodes if node.op != "BroadcastGradientArgs"]
+    nodes = [node for node in executed_nodes(graph.node, functions) if node.op != "BroadcastGradientArgs"]
     shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
     sizes = [[axis.size for axis in shape.dim] for shape in shapes]
     assert all(axis >= 0 for size in sizes for axis in size)
