@@ -21,15 +21,14 @@ import numpy as np
 import tensorflow as tf
 import timing
 
-from keras_synth import alignments
-from keras_synth.layers.registry import self_attention
+from keras_synth.layers import ATTENTIONS
+from keras_synth.layers.attention import make_self_attention
 
 WIDTH, HEADS = 512, 8
 MASKS = ("none", "padding", "causal", "padding+causal")
 #: What each layer is compared with.
 REFERENCES = ("floor", "MultiHeadAttention")
 MIXTURES = ("random+dense", "random+dot_product", "dense+dot_product")
-BASELINES = ("lightweight_convolution", "dynamic_convolution", "linear")
 
 
 class Floor(keras.layers.Layer):
@@ -55,7 +54,7 @@ def make_layer(name, length):
         return Floor()
     if name == "MultiHeadAttention":
         return keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS)
-    return self_attention(HEADS, WIDTH // HEADS, name, max_length=length)
+    return make_self_attention(HEADS, WIDTH // HEADS, name, max_length=length)
 
 
 def call_arguments(mask, shape):
@@ -113,7 +112,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = [*alignments.NAMES, *MIXTURES, *BASELINES]
+    known = [*ATTENTIONS, *MIXTURES]
     parser.add_argument("--names", nargs="+", default=known, help="alignments, mixtures and baselines")
     parser.add_argument("--shapes", nargs="+", default=["64x128", "16x512", "4x2048"], help="BATCHxLENGTH")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "mixed_bfloat16"], help="dtype policies")

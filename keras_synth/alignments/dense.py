@@ -8,6 +8,7 @@ from keras import ops
 from keras_synth.alignments.alignment import Alignment
 from keras_synth.core.checks import check_positive_int
 from keras_synth.core.projections import Projecting
+from keras_synth.core.slices import cut
 
 
 class TokenAlignment(Projecting, Alignment):
@@ -127,6 +128,7 @@ class FactorizedDenseAlignment(TokenAlignment):
     """
 
     formula = "tile(A(x)) * repeat(C(x))"
+    resizes_by_name = False  # a name has the factors that are closest to each other
 
     def __init__(self, num_heads, key_dim, max_length, factors=None, activation="relu", **kwargs):
         super().__init__(num_heads, key_dim, max_length, activation, **kwargs)
@@ -148,6 +150,17 @@ class FactorizedDenseAlignment(TokenAlignment):
             "repeated", (self.num_heads, self.key_dim, b)
         )
 
+    def resize(self, max_length):
+        # Only with the same first factor does a column stay the same pair of entries.
+        a, _ = self.factors
+        if max_length % a:
+            raise ValueError(
+                f"`max_length` must be a multiple of {a}, the first factor of {type(self).__name__} "
+                f"'{self.name}'. Received: max_length={max_length}"
+            )
+        factors = (a, max_length // a)
+        return self.from_config({**self.get_config(), "max_length": max_length, "factors": factors})
+
     def call(
         self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
     ):
@@ -162,7 +175,7 @@ class FactorizedDenseAlignment(TokenAlignment):
         logits = ops.matmul(ops.expand_dims(repeated, -1), ops.expand_dims(tiled, -2))
         shape = ops.shape(logits)  # (batch, H, T, blocks, a)
         logits = ops.reshape(logits, (*shape[:3], blocks * a))
-        return logits if logits.shape[-1] == columns else logits[..., :columns]
+        return cut(logits, 0, columns, axis=-1)
 
     def get_config(self):
         return {**super().get_config(), "factors": self.factors}
@@ -179,7 +192,8 @@ def head_dense(inputs, kernel, bias, columns, scale=1.0):
         # would take longer than the product.
         kernel = ops.concatenate([kernel, bias], axis=1)
         inputs = ops.concatenate([inputs, ops.ones_like(inputs[..., :1])], axis=-1)
-    return ops.matmul(inputs, kernel[..., :columns] * ops.cast(scale, inputs.dtype))
+    kernel = cut(ops.convert_to_tensor(kernel), 0, columns, axis=-1)
+    return ops.matmul(inputs, kernel * ops.cast(scale, inputs.dtype))
 
 
 def _squarest(length):

@@ -20,12 +20,12 @@ class CompoundAlignment(Alignment):
     def __init__(self, alignments, **kwargs):
         parts = [
             keras.saving.deserialize_keras_object(part) if isinstance(part, dict) else part
-            for part in alignments
+            for part in (alignments if isinstance(alignments, (list, tuple)) else ())
         ]
         if len(parts) < 2 or not all(isinstance(part, Alignment) for part in parts):
             raise ValueError(
                 f"`alignments` of {type(self).__name__} must be a list of at least two alignment layers. "
-                f"Received: alignments={alignments}"
+                f"Received: alignments={alignments!r}"
             )
         super().__init__(self.count_heads([part.num_heads for part in parts]), **kwargs)
         self.alignments = parts
@@ -54,6 +54,14 @@ class CompoundAlignment(Alignment):
     @property
     def max_length(self):
         return min((p.max_length for p in self.alignments if p.max_length is not None), default=None)
+
+    @property
+    def resizes_by_name(self):
+        return all(part.resizes_by_name for part in self.alignments)
+
+    def resize(self, max_length):
+        parts = [part.resize(max_length) for part in self.alignments]
+        return self.from_config({**self.get_config(), "alignments": parts})
 
     def has_table(self, causal):
         return all(part.has_table(causal) for part in self.alignments)

@@ -1,5 +1,7 @@
 """The one place that turns the name of an alignment into a layer."""
 
+import functools
+
 import keras
 
 from keras_synth.alignments.alignment import Alignment
@@ -14,43 +16,101 @@ from keras_synth.alignments.dot_product import DotProductAlignment
 from keras_synth.alignments.fixed_pattern import FixedPatternAlignment
 from keras_synth.alignments.mixture import MixtureAlignment
 from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
+from keras_synth.core.checks import check_positive_int
 from keras_synth.core.initializers import fork
+from keras_synth.core.signatures import parameters, requires
 
-# name: how to make it from num_heads, key_dim, max_length, the arguments that every layer takes, and
-# the arguments of its projections.
-_ALIGNMENTS = {
-    "random": lambda heads, dim, length, layer, dense: RandomAlignment(heads, length, **layer),
-    "fixed_random": lambda heads, dim, length, layer, dense: RandomAlignment(
-        heads, length, trainable_alignment=False, **layer
-    ),
-    "factorized_random": lambda heads, dim, length, layer, dense: FactorizedRandomAlignment(
-        heads, length, **layer
-    ),
-    "dense": lambda heads, dim, length, layer, dense: DenseAlignment(heads, dim, length, **layer, **dense),
-    "factorized_dense": lambda heads, dim, length, layer, dense: FactorizedDenseAlignment(
-        heads, dim, length, **layer, **dense
-    ),
-    "bottleneck": lambda heads, dim, length, layer, dense: BottleneckAlignment(
-        heads, dim, length, **layer, **dense
-    ),
-    "convolution": lambda heads, dim, length, layer, dense: ConvolutionAlignment(
-        heads, dim, length, **layer, **dense
-    ),
-    "convolutional_bottleneck": lambda heads, dim, length, layer, dense: ConvolutionalBottleneckAlignment(
-        heads, dim, length, **layer, **dense
-    ),
-    "gated_linear": lambda heads, dim, length, layer, dense: GatedLinearAlignment(
-        heads, dim, length, **layer, **dense
-    ),
-    "dot_product": lambda heads, dim, length, layer, dense: DotProductAlignment(
-        heads, dim, **layer, **dense
-    ),
-    "fixed_pattern": lambda heads, dim, length, layer, dense: FixedPatternAlignment(heads, **layer),
-}
+
+class Registry:
+    """Layers that have names, and the check of what may stand for one of them.
+
+    What a layer takes, and whether it needs `max_length`, follows from the constructor of its class.
+
+    Args:
+        table: A dict from names to classes; a class with an argument set is a `functools.partial` of it.
+        bases: A tuple of the classes of the layers that may be given instead of a name.
+    """
+
+    def __init__(self, table, bases):
+        self.table = table
+        self.bases = bases
+        #: The names, in the order of the table.
+        self.names = tuple(table)
+
+    def check(self, identifier, num_heads, max_length=None):
+        """Checks what is to become a layer. Builds nothing.
+
+        Args:
+            identifier: A layer, the serialized config of one, a name, or names of alignments joined by `+`.
+            num_heads: int. The number of attention heads.
+            max_length: int. The longest sequence, for names that need it.
+
+        Raises:
+            ValueError: If there is no such name, `max_length` is missing, or the layer has another number
+                of heads.
+        """
+        if isinstance(identifier, dict):
+            identifier = keras.saving.deserialize_keras_object(identifier)
+        if isinstance(identifier, self.bases):
+            if identifier.num_heads != num_heads:
+                raise ValueError(
+                    f"{type(identifier).__name__} '{identifier.name}' has "
+                    f"num_heads={identifier.num_heads}, but the attention has num_heads={num_heads}."
+                )
+            return
+        names = split(identifier) if isinstance(identifier, str) else []
+        known = [n for n in self.table if len(names) == 1 or issubclass(self._class(n), Alignment)]
+        if not names or not set(names) <= set(known):
+            raise ValueError(
+                f"The attention must be an {' or '.join(base.__name__ for base in self.bases)} layer, its "
+                f"config, one of the names {', '.join(map(repr, self.names))}, or several alignments "
+                f"joined by '+'. Received: {identifier!r}"
+            )
+        for cls in map(self._class, names):
+            if requires(cls, "max_length"):
+                if max_length is None:
+                    raise ValueError(
+                        f"{identifier!r} needs `max_length`, which must be a positive integer. "
+                        "Received: max_length=None"
+                    )
+                check_positive_int(cls, "max_length", max_length)
+
+    def make(self, name, /, **arguments):
+        """Makes the layer that has this name, with those of the `arguments` that its class takes."""
+        taken = parameters(self._class(name))
+        unknown = set(arguments) - set().union(*(parameters(self._class(other)) for other in self.table))
+        if unknown:
+            raise ValueError(
+                f"No layer takes an argument {', '.join(map(repr, sorted(unknown)))}. "
+                f"Received: {name!r} with {arguments}"
+            )
+        return self.table[name](**{key: arguments[key] for key in arguments if key in taken})
+
+    def _class(self, name):
+        entry = self.table[name]
+        return entry.func if isinstance(entry, functools.partial) else entry
+
+
+#: The alignments that have names.
+ALIGNMENTS = Registry(
+    {
+        "random": RandomAlignment,
+        "fixed_random": functools.partial(RandomAlignment, trainable_alignment=False),
+        "factorized_random": FactorizedRandomAlignment,
+        "dense": DenseAlignment,
+        "factorized_dense": FactorizedDenseAlignment,
+        "bottleneck": BottleneckAlignment,
+        "convolution": ConvolutionAlignment,
+        "convolutional_bottleneck": ConvolutionalBottleneckAlignment,
+        "gated_linear": GatedLinearAlignment,
+        "dot_product": DotProductAlignment,
+        "fixed_pattern": FixedPatternAlignment,
+    },
+    bases=(Alignment,),
+)
 
 #: The names that `get` knows.
-NAMES = tuple(_ALIGNMENTS)
-_ANY_LENGTH = {"dot_product", "fixed_pattern"}
+NAMES = ALIGNMENTS.names
 
 
 def get(
@@ -59,7 +119,7 @@ def get(
     key_dim: int,
     max_length: int | None = None,
     dtype=None,
-    **projection_arguments,
+    **arguments,
 ) -> Alignment:
     """Returns the alignment layer that `identifier` stands for.
 
@@ -74,8 +134,8 @@ def get(
         max_length: int. The longest sequence. Needed by every name but `"dot_product"` and
             `"fixed_pattern"`.
         dtype: The dtype policy of an alignment that is made from a name.
-        **projection_arguments: `use_bias`, `kernel_initializer` and the like, for the alignments that
-            have projections.
+        **arguments: `use_bias`, `kernel_initializer` and the like, for those of the named alignments that
+            take them.
 
     Raises:
         ValueError: If the name is unknown, `max_length` is missing, or the layer has another number of
@@ -90,38 +150,30 @@ def get(
     """
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
+    ALIGNMENTS.check(identifier, num_heads, max_length)
     if isinstance(identifier, Alignment):
-        if identifier.num_heads != num_heads:
-            raise ValueError(
-                f"{type(identifier).__name__} '{identifier.name}' has "
-                f"num_heads={identifier.num_heads}, but the attention has num_heads={num_heads}."
-            )
         return identifier
-    names = [name.strip() for name in identifier.split("+")] if isinstance(identifier, str) else []
-    unknown = [name for name in names if name not in _ALIGNMENTS]
-    if unknown or not names:
-        raise ValueError(
-            "An alignment must be an alignment layer, its config, or one of the names "
-            f"{', '.join(map(repr, NAMES))}, or several of them joined by '+'. "
-            f"Received: {identifier!r}"
-        )
-    if max_length is None and not set(names) <= _ANY_LENGTH:
-        raise ValueError(f"The alignment {identifier!r} needs `max_length`. Received: max_length=None")
+    sizes = {"num_heads": num_heads, "key_dim": key_dim, "max_length": max_length, "dtype": dtype}
+    names = split(identifier)
     if len(names) > 1:
-        return mixture(names, num_heads, key_dim, max_length, dtype, **projection_arguments)
-    return _ALIGNMENTS[names[0]](num_heads, key_dim, max_length, {"dtype": dtype}, projection_arguments)
+        return mixture(names, **sizes, **arguments)
+    return ALIGNMENTS.make(names[0], **sizes, **arguments)
 
 
 def mixture(
-    identifiers: "list[Alignment | dict | str]",
+    identifiers: "list[Alignment | dict | str] | str",
     num_heads: int,
     key_dim: int,
     max_length: int | None = None,
     dtype=None,
     kernel_initializer="glorot_uniform",
-    **projection_arguments,
+    **arguments,
 ) -> MixtureAlignment:
     """Returns the mixture of the alignments that the `identifiers` stand for; arguments as in `get`."""
+    if isinstance(identifiers, str):
+        identifiers = split(identifiers)
+    if not isinstance(identifiers, (list, tuple)):
+        return MixtureAlignment(identifiers)
     parts = [
         get(
             identifier,
@@ -131,11 +183,16 @@ def mixture(
             dtype,
             # Also with a seed, parts of the same kind must not start equal: they would stay so.
             kernel_initializer=fork(kernel_initializer, f"part_{i}"),
-            **projection_arguments,
+            **arguments,
         )
         for i, identifier in enumerate(identifiers)
     ]
     return MixtureAlignment(parts, dtype=dtype)
+
+
+def split(names):
+    """The names in `names`, which are joined by `+`."""
+    return [name.strip() for name in names.split("+")]
 
 
 def serialize(identifier: "keras.layers.Layer | dict | str") -> dict | str:

@@ -1,5 +1,6 @@
 """What is done with alignments: attention layers, and the blocks of a Transformer built on them."""
 
+from keras_synth.layers.attention import ATTENTIONS, check_attention
 from keras_synth.layers.block import SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.named import (
     DenseSynthesizer,
@@ -13,6 +14,7 @@ from keras_synth.layers.named import (
 from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 __all__ = [
+    "ATTENTIONS",
     "DenseSynthesizer",
     "DotProductAttention",
     "FactorizedDenseSynthesizer",
@@ -23,4 +25,5 @@ __all__ = [
     "SyntheticAttention",
     "SynthesizerDecoder",
     "SynthesizerEncoder",
+    "check_attention",
 ]

@@ -3,13 +3,11 @@
 import keras
 
 from keras_synth import alignments
-from keras_synth.core.checks import check_positive_int
+from keras_synth.core.checks import check_choice, check_positive_int, check_rate
 from keras_synth.core.initializers import fork, fork_seed
-from keras_synth.core.projections import PROJECTION_ARGUMENTS
+from keras_synth.layers.attention import check_attention, make_self_attention
 from keras_synth.layers.named import DotProductAttention
-from keras_synth.layers.registry import self_attention
-from keras_synth.layers.residual import FeedForward, Residual, make_normalization
-from keras_synth.layers.synthetic_attention import SyntheticAttention
+from keras_synth.layers.residual import NORMALIZATIONS, FeedForward, Residual
 
 
 class SynthesizerBlock(keras.layers.Layer):
@@ -90,14 +88,9 @@ class SynthesizerBlock(keras.layers.Layer):
         self.relative_bias = relative_bias
         # What is wrong is an error now, not when the width of the input is known.
         for name in ("dropout", "attention_dropout", "feedforward_dropout"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise ValueError(
-                    f"`{name}` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "
-                    f"Received: {name}={rate}"
-                )
-        make_normalization(normalization, layer_norm_epsilon)
-        self._make_self_attention(num_heads, 1)
+            check_rate(self, name, getattr(self, name))
+        check_choice(self, "normalization", normalization, NORMALIZATIONS)
+        check_attention(attention, num_heads, max_length, relative_bias)
 
     def get_config(self):
         return {
@@ -142,13 +135,13 @@ class SynthesizerBlock(keras.layers.Layer):
         )
 
     def _self_attention(self, hidden_dim):
-        return self._attention_layer(self._make_self_attention, hidden_dim, "self_attention")
-
-    def _make_self_attention(self, num_heads, key_dim, **kwargs):
-        if self.relative_bias is None:
-            return self_attention(num_heads, key_dim, self.attention, self.max_length, **kwargs)
-        return biased_self_attention(
-            num_heads, key_dim, self.attention, self.relative_bias, self.max_length, **kwargs
+        return self._attention_layer(
+            make_self_attention,
+            hidden_dim,
+            "self_attention",
+            attention=self.attention,
+            max_length=self.max_length,
+            relative_bias=self.relative_bias,
         )
 
     def _feedforward(self):
@@ -462,12 +455,3 @@ class SynthesizerDecoder(SynthesizerBlock):
                 f"{'without' if has_encoder else 'with'} an encoder and must be called so. "
                 f"Received: encoder_sequence={encoder_sequence}"
             )
-
-
-def biased_self_attention(num_heads, key_dim, attention, relative_bias, max_length=None, **kwargs):
-    """As `self_attention`, with a relative bias added to the logits."""
-    arguments = {name: kwargs[name] for name in PROJECTION_ARGUMENTS if name in kwargs}
-    dtype = kwargs.get("dtype")
-    alignment = alignments.get(attention, num_heads, key_dim, max_length, dtype=dtype, **arguments)
-    alignment = alignments.SumAlignment([alignment, relative_bias], dtype=dtype)
-    return SyntheticAttention(num_heads, key_dim, alignment, **kwargs)

@@ -250,7 +250,8 @@ class MixtureSynthesizer(SyntheticAttention):
     Args:
         num_heads: int. The number of attention heads, `H`.
         key_dim: int. The width of a head.
-        alignments: A list of at least two alignments: layers, serialized configs or names.
+        alignments: A list of at least two alignments: layers, serialized configs or names; or names joined
+            by `+`.
         max_length: int. The longest sequence, for alignments given by a name that needs it.
         **kwargs: Keyword arguments of `keras_synth.layers.SyntheticAttention`.
 

@@ -4,7 +4,8 @@ import keras
 
 from keras_synth.core.initializers import fork
 
-_NORMALIZATIONS = {
+#: The kinds of normalization.
+NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
     "rms_norm": keras.layers.RMSNormalization,
 }
@@ -21,12 +22,12 @@ def make_normalization(kind, epsilon, **kwargs):
     Raises:
         ValueError: If `kind` is another name.
     """
-    if kind not in _NORMALIZATIONS:
+    if kind not in NORMALIZATIONS:
         raise ValueError(
-            f"`normalization` must be one of {', '.join(map(repr, _NORMALIZATIONS))}. "
+            f"`normalization` must be one of {', '.join(map(repr, NORMALIZATIONS))}. "
             f"Received: normalization={kind!r}"
         )
-    layer = _NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
+    layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
     layer.supports_masking = True  # each token is normalized by itself
     return layer
 

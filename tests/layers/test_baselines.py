@@ -215,7 +215,7 @@ def test_what_cannot_be_is_an_error():
 def test_blocks_refuse_a_baseline_that_does_not_fit():
     with pytest.raises(ValueError, match="max_length.* must be a positive integer"):
         SynthesizerEncoder(9, 2, attention="linear")
-    with pytest.raises(ValueError, match="num_heads=2, but the block has num_heads=3"):
+    with pytest.raises(ValueError, match="num_heads=2, but the attention has num_heads=3"):
         SynthesizerEncoder(9, 3, attention=unbuilt("dynamic_convolution"))
     block = SynthesizerDecoder(9, 2, attention="linear", max_length=MAX_LENGTH)
     with pytest.raises(ValueError, match="cannot be causal"):

@@ -21,6 +21,9 @@ class Baseline(MultiHead):
         **kwargs: Keyword arguments of `MultiHead`.
     """
 
+    #: As in `keras_synth.alignments.Alignment`.
+    resizes_by_name = True
+
     def add_kernel(self, name, shape, initializer):
         """A weight that is regularized and constrained as the kernels are."""
         return self.add_weight(
@@ -34,6 +37,10 @@ class Baseline(MultiHead):
     def mix_values(self, query, projected, start_index, causal, training):
         """Mixes what `project` made, with zeros for hidden tokens; otherwise as `MultiHead.mix`."""
         raise NotImplementedError
+
+    def resize(self, max_length):
+        """Makes the same layer for sequences of another length, as `Alignment.resize` does."""
+        return self.from_config(self.get_config())
 
     def _check_masks(self, lengths, attention_mask=None, **given):
         super()._check_masks(lengths, attention_mask=attention_mask, **given)

@@ -93,5 +93,8 @@ class LinearAttention(Baseline):
             f"{type(self).__name__} '{self.name}' cannot decode with a cache, because it cannot be causal."
         )
 
+    def resize(self, max_length):
+        return self.from_config({**self.get_config(), "max_length": max_length})
+
     def get_config(self):
         return {**super().get_config(), "max_length": self.max_length, "rank": self.rank}
