@@ -7,19 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import keras
 import keras_hub
-import tensorflow as tf
 
-from keras_synth.export import formats
+from keras_synth.export.formats import get_format
 from keras_synth.export.precompute import precomputed
-from keras_synth.export.report import report
-from keras_synth.export.served import served
-from keras_synth.export.slice_update import without_xla
+from keras_synth.export.served_tasks import serve
 from keras_synth.export.variants import with_dtype
 from keras_synth.export.versions import write_version
-from keras_synth.export.warmup import WARMUP_FILE, check_warmup, write_warmup
-
-#: What TensorFlow Serving leaves alone, unless it knows a file in it.
-EXTRA_ASSETS = "assets.extra"
 
 
 def export(
@@ -30,7 +23,8 @@ def export(
     dtype: str | None = None,
     warmup: Sequence[Mapping] = (),
     format: str = "saved_model",
-    fold: bool = True,
+    precompute: bool = True,
+    fold: bool | None = None,
 ) -> pathlib.Path:
     """Exports a model as a SavedModel, in the layout that TensorFlow Serving watches.
 
@@ -82,7 +76,9 @@ def export(
             Keras's own export, as `model.tflite`, `model.onnx` or `model.xml` in the version's folder.
             LiteRT takes one example of `max_length` tokens. The last two need the packages of the extra
             `formats`.
-        fold: bool. Whether weights that do not depend on the input are computed once. Defaults to `True`.
+        precompute: bool. Whether attention weights that do not depend on the input are computed once, here.
+            Defaults to `True`.
+        fold: The former name of `precompute`.
 
     Returns:
         The folder of the version.
@@ -102,41 +98,13 @@ def export(
     >>> answer["y"].shape
     TensorShape([5, 2])
     """
-    other_format = formats.get(format, dtype)
-    if other_format and warmup:
-        raise ValueError(
-            f"Requests for `warmup` are part only of a SavedModel. Received: format={format!r}"
-        )
+    format = get_format(format, dtype, warmup)
     if dtype is not None:
         model = with_dtype(model, dtype)
-    signatures = served(model, labels).signatures()
-    with _sampling(model, sampler), precomputed() if fold else contextlib.nullcontext():
-        if other_format:
-            return write_version(path, lambda folder: formats.write(model, other_format, folder))
-        with without_xla():
-            graphs = {signature.name: signature.trace() for signature in signatures}
-        requests = check_warmup(graphs, warmup)
-
-        def write(folder):
-            _save(model, graphs, folder)
-            extra = folder / EXTRA_ASSETS
-            extra.mkdir()
-            (extra / "report.md").write_text(report(model, graphs, folder), encoding="utf-8")
-            if requests:
-                write_warmup(requests, pathlib.Path(path).name, extra / WARMUP_FILE)
-
-        return write_version(path, write)
-
-
-def _save(model, graphs, folder):
-    exported = tf.Module()
-    for name, graph in graphs.items():
-        setattr(exported, name, graph)
-    # What the graphs use: of the weights these alone, and all tokenizers and tables.
-    exported._weights = list({id(v): v for graph in graphs.values() for v in graph.variables}.values())
-    exported._tables = [layer for layer in model._flatten_layers() if layer.built and not layer.variables]
-    default = next(iter(graphs.values()))
-    tf.saved_model.save(exported, folder, {**graphs, "serving_default": default})
+    served = serve(model, labels)
+    precompute = precompute if fold is None else fold
+    with _sampling(model, sampler), precomputed() if precompute else contextlib.nullcontext():
+        return write_version(path, format.prepare(served, warmup, pathlib.Path(path).resolve().name))
 
 
 @contextlib.contextmanager

@@ -12,12 +12,15 @@ from keras_synth import alignments
 from keras_synth.version import __version__
 
 
-def report(model: keras.Model, graphs: dict, folder: pathlib.Path) -> str:
+def describe_saved_model(
+    model: keras.Model, graphs: dict, weights: list[tf.Variable], folder: pathlib.Path
+) -> str:
     """Describes a SavedModel: signatures, operations, size and alignments.
 
     Args:
         model: The model that was exported.
         graphs: dict from the names of the signatures to their graphs, `serving_default` first.
+        weights: The weights that the graphs read.
         folder: The folder of the SavedModel.
 
     Returns:
@@ -42,7 +45,7 @@ def report(model: keras.Model, graphs: dict, folder: pathlib.Path) -> str:
             "",
             "## Size",
             "",
-            *_size(graphs, folder),
+            *_size(weights, folder),
             "",
             "## Alignments",
             "",
@@ -84,8 +87,7 @@ def _library(operation):
     return "unknown"
 
 
-def _size(graphs, folder):
-    weights = {id(weight): weight for graph in graphs.values() for weight in graph.variables}.values()
+def _size(weights, folder):
     for dtype in sorted({weight.dtype.name for weight in weights}):
         count = sum(weight.shape.num_elements() for weight in weights if weight.dtype.name == dtype)
         yield f"- {count:,} weights in {dtype}"

@@ -2,31 +2,29 @@
 
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Callable
 
+from keras_synth.core.files import write_aside
 
-def write_version(path: str | os.PathLike, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+
+def write_version(path: str | os.PathLike, fill: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Writes the next version of a model, so that nobody sees a part of it.
 
     Args:
         path: The folder of the versions. It need not exist.
-        write: A function that fills an empty folder.
+        fill: A function that fills an empty folder.
 
     Returns:
-        The folder of the version. If `write` fails, there is none.
+        The folder of the version. If `fill` fails, there is none.
     """
     path = pathlib.Path(path)
     path.mkdir(parents=True, exist_ok=True)
-    # A name that is no number, and the same file system as its final place.
-    partial = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=path))
-    try:
-        write(partial)
-        partial.chmod(0o755)
-        return _move_to_next_version(partial, path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def write(partial):
+        partial.mkdir()
+        fill(partial)
+
+    return write_aside(path, "version", write, lambda partial: _move_to_next_version(partial, path))
 
 
 def _move_to_next_version(partial, path):

@@ -254,33 +254,40 @@ def test_other_tokenizers(kind, make_task, tmp_path):
     np.testing.assert_allclose(ask(version, text=tf.constant(texts))["scores"], scores, atol=1e-5)
 
 
-# Folding
+# Precomputed weights
 
 
-def test_folded_is_unfolded_with_finished_weights(make_task, tmp_path):
+def test_precomputed_weights_give_the_same_answers(make_task, tmp_path):
     model = make_task("classifier")
     (table,) = (weight for weight in model.weights if "table" in weight.path)
     table.assign(np.random.default_rng(0).normal(size=table.shape))
-    folded, unfolded = (export(model, tmp_path, fold=fold) for fold in (True, False))
+    precomputed, raw = (export(model, tmp_path, precompute=precompute) for precompute in (True, False))
     np.testing.assert_allclose(
-        ask(folded, text=TEXTS)["scores"], ask(unfolded, text=TEXTS)["scores"], rtol=1e-4
+        ask(precomputed, text=TEXTS)["scores"], ask(raw, text=TEXTS)["scores"], rtol=1e-4
     )
     finished, raw = (
         next(value for value in weights(version) if value.shape == table.shape)
-        for version in (folded, unfolded)
+        for version in (precomputed, raw)
     )
-    assert len(weights(folded)) == len(weights(unfolded))
     np.testing.assert_array_equal(raw, table)
     # Each row is the softmax of the table's, but for a factor.
     ratio = finished / np.exp(raw)
     np.testing.assert_allclose(ratio, np.broadcast_to(ratio[..., :1], ratio.shape), rtol=1e-5)
 
 
+def test_the_former_name_of_precompute(make_task, tmp_path):
+    model = make_task("classifier", preprocessor=False)
+    (table,) = (weight for weight in model.weights if "table" in weight.path)
+    for version in (export(model, tmp_path, fold=False), export(model, tmp_path, precompute=False)):
+        assert any(np.array_equal(value, table) for value in weights(version))
+    assert not any(np.array_equal(value, table) for value in weights(export(model, tmp_path, fold=True)))
+
+
 def test_only_what_is_used_is_saved(make_task, tmp_path):
     model = make_task("classifier", dropout=0.1)
     model.compile("adam", "sparse_categorical_crossentropy")
     saved = weights(export(model, tmp_path))
-    # No optimizer, metrics or seeds: the weights of the model, and finished tables instead of raw ones.
+    # No optimizer, metrics or seeds: the weights of the model, and precomputed tables instead of raw ones.
     assert sum(value.size for value in saved) == model.count_params()
     assert len(saved) == len(model.weights)
 

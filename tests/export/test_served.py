@@ -227,7 +227,7 @@ def test_generated_tokens_have_the_score_of_what_was_generated(served):
     for task, side in (("causal_lm", ""), ("seq2seq_lm", "decoder_")):
         inputs, (answer, *_) = ask(task, "generate_tokens", 0)
         ids, mask = answer[f"{side}token_ids"], answer[f"{side}padding_mask"]
-        assert ids.dtype == np.int32 and mask.dtype == bool
+        assert ids.dtype == mask.dtype == np.int32  # as `predict` takes them
         np.testing.assert_array_equal(ids, inputs[f"{side}token_ids"])  # prompts without room
         np.testing.assert_array_equal(answer["score"], 0.0)
 
