@@ -9,66 +9,15 @@ from keras import ops
 
 from keras_synth.models.sequence_length import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
-from keras_synth.training.replicas import ReplicaTraining
-
-#: What a loss that is a mean calls it.
-_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+from keras_synth.training.step import ReplicaTraining
 
 
-# On other backends a step sees the whole batch, however many devices there are.
-class SynthesizerTask(ReplicaTraining if keras.backend.backend() == "tensorflow" else object):
+class SynthesizerTask(ReplicaTraining):
     """Mixin of all tasks, to stand before the class of KerasHub."""
-
-    #: Whether the loss is a mean over the weights of what it is computed for, or over their number.
-    loss_divides_by_weights = False
-    #: The `keras_synth.training.replicas.Accumulation` of the optimizer, if it accumulates gradients.
-    accumulation = None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         check_lengths(self.preprocessor, self.backbone)
-        self.mean_loss = keras.metrics.Mean(name="loss")
-
-    def compile(self, *args, **kwargs):
-        super().compile(*args, **kwargs)
-        reduction = getattr(self.loss, "reduction", "mean")
-        if reduction not in _MEANS:
-            raise ValueError(
-                f"The `loss` of a {type(self).__name__} is a mean, so its `reduction` must be "
-                f"one of {', '.join(map(repr, _MEANS))}. Received: reduction={reduction!r}"
-            )
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """What this replica adds to the loss, which is a mean over the batch of all replicas."""
-        weight = ops.ones(()) if sample_weight is None else ops.cast(sample_weight, "float32")
-        weight = ops.broadcast_to(weight, ops.shape(y_pred)[:-1])
-        size = ops.cast(ops.size(weight), "float32")
-        reduced_by_weights = getattr(self.loss, "reduction", None) == "mean_with_sample_weight"
-        count = ops.sum(weight) if reduced_by_weights or self.loss_divides_by_weights else size
-        mean_count, num_replicas = _mean_over_replicas(count)
-        # Keras will divide by the number of weights, and by that of the replicas.
-        weight = weight * ops.divide_no_nan(size, mean_count)
-        loss = super().compute_loss(x, y, y_pred, weight, training)
-        if reduced_by_weights:  # and not by their number, so that the factor above was lost
-            loss = loss * ops.divide_no_nan(count, mean_count)
-        self.mean_loss.update_state(loss * num_replicas, mean_count)
-        return self.accumulation.weigh(loss, count) if self.accumulation and training else loss
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        # Keras casts targets to the dtype of the predictions, where bfloat16 takes 1001 for 1000.
-        y_pred = ops.cast(y_pred, keras.backend.result_type(y_pred.dtype, "float32"))
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def make_train_function(self, force=False):
-        # Made in the first step, the variables of the optimizer would make TensorFlow trace the step twice.
-        if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        super().make_train_function(force)
-
-    @property
-    def metrics(self):
-        # Keras's own loss is a mean over batches, whatever number of tokens they have.
-        return [self.mean_loss, *(metric for metric in super().metrics if metric.name != "loss")]
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         # Batches of tokens, as `keras_synth.data.token_batches` makes them, are taken as they are.
@@ -206,14 +155,6 @@ class GenerativeModel(LanguageModel):
             # Nothing after the first end; the end itself still counts.
             padding_mask = ops.cumsum(ends, axis=-1) - ends == 0
         return {f"{self.side}token_ids": token_ids, f"{self.side}padding_mask": padding_mask}
-
-
-def _mean_over_replicas(value):
-    """The mean of what the replicas of a `tf.distribute.Strategy` have, and the number of replicas."""
-    replicas = tf.distribute.get_replica_context()
-    if replicas is None or replicas.num_replicas_in_sync == 1:
-        return value, 1
-    return replicas.all_reduce(tf.distribute.ReduceOp.MEAN, value), replicas.num_replicas_in_sync
 
 
 def _is_any(token_ids, candidates):

@@ -1,4 +1,4 @@
-"""What long training needs beside `model.fit`: strategies, optimizers, schedules, scores, checkpoints."""
+"""What training needs beside `model.fit`: strategies, optimizers, schedules, scores, checkpoints."""
 
 from keras_synth.training.averaging import average_weights
 from keras_synth.training.callbacks import TimeLimit
@@ -8,6 +8,7 @@ from keras_synth.training.losses import SmoothedCrossentropy
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.optimizers import Adafactor, AdamW, decays
 from keras_synth.training.schedules import InverseSquareRoot
+from keras_synth.training.step import ReplicaTraining
 from keras_synth.training.strategies import any_worker, is_chief, num_workers, strategy
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Checkpoint",
     "GenerationScore",
     "InverseSquareRoot",
+    "ReplicaTraining",
     "SmoothedCrossentropy",
     "TimeLimit",
     "any_worker",

@@ -14,14 +14,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tasks import TASKS, causal_language_model
+from tasks import TASKS, Own, causal_language_model
 
 #: What to run.
 PROGRAM = pathlib.Path(__file__)
 #: Not all, to save time.
-EVALUATED = ("classifier", "masked_language_model")
+EVALUATED = ("classifier", "model_of_ones_own", "masked_language_model")
 TASKS_OF_WORKERS = {
-    2: ["masked_language_model", "causal_language_model"],
+    2: ["model_of_ones_own", "masked_language_model", "causal_language_model"],
     3: ["classifier", "sequence_to_sequence"],
 }
 
@@ -68,15 +68,10 @@ def replicas(folder):
 
 
 def replicas_draw_different_numbers(two):
-    from keras_synth.training.replicas import ReplicaTraining
-
-    class Model(ReplicaTraining, keras.Model):
-        pass
-
     with two.scope():
         inputs = keras.Input((50,))
         outputs = keras.layers.Dense(1, use_bias=False)(keras.layers.Dropout(0.5, seed=1)(inputs))
-        model = Model(inputs, outputs)
+        model = Own(inputs, outputs)
         model.compile(keras.optimizers.SGD(1.0), lambda y, y_pred: y_pred)
     steps = []
     for _ in range(2):
@@ -162,7 +157,7 @@ def what_replicas_cannot_do(two):
 
 
 def workers(folder):
-    """Two tasks on three workers; the others, and what else may go wrong, on two."""
+    """Two tasks on three workers; others, and what else may go wrong, on two."""
     from keras_synth.training import TimeLimit, any_worker, is_chief, num_workers, strategy
 
     where = strategy("multi_worker")

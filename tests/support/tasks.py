@@ -1,11 +1,11 @@
-"""Each task of `keras_synth.models`, tiny and compiled, with a few examples of unequal lengths."""
+"""Each task, and a model of one's own, tiny and compiled, with a few examples of unequal lengths."""
 
 import keras
 import numpy as np
 from tiny import BOTH, DECODER, ENCODER, SIZES, inputs
 
-from keras_synth import models
-from keras_synth.training import InverseSquareRoot
+from keras_synth import layers, models
+from keras_synth.training import InverseSquareRoot, ReplicaTraining
 
 #: In batches of four, replicas have different numbers of tokens, and the last batch has two examples.
 LENGTHS = [7, 2, 9, 1, 4, 3, 8, 5, 6, 2]
@@ -26,6 +26,22 @@ def classifier(**kwargs):
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.3), metrics=["accuracy"], **kwargs)
     x, y, _ = examples(ENCODER)
     return model, (x, y[:, 0] % 3)
+
+
+class Own(ReplicaTraining, keras.Model):
+    """A model of one's own."""
+
+
+def model_of_ones_own(**kwargs):
+    """Classes of tokens, with a mask of Keras."""
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(SIZES["vocabulary_size"], 14, mask_zero=True)(inputs)
+    x = layers.RandomSynthesizer(2, 7, SIZES["max_length"])(x)
+    model = Own(inputs, keras.layers.Dense(3)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.5, clipnorm=0.3), loss, metrics=["accuracy"], **kwargs)
+    x, y, _ = examples(ENCODER)
+    return model, (x["token_ids"], y % 3)
 
 
 def masked_language_model(**kwargs):
@@ -57,5 +73,11 @@ def sequence_to_sequence(**kwargs):
 
 TASKS = {
     make.__name__: make
-    for make in (classifier, masked_language_model, causal_language_model, sequence_to_sequence)
+    for make in (
+        classifier,
+        model_of_ones_own,
+        masked_language_model,
+        causal_language_model,
+        sequence_to_sequence,
+    )
 }
