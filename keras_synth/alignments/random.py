@@ -6,7 +6,7 @@ from keras import ops
 from keras_synth.alignments.alignment import Alignment
 from keras_synth.core.checks import check_positive_int
 from keras_synth.core.initializers import PerHeadInitializer, fork
-from keras_synth.core.slices import start_indices
+from keras_synth.core.slices import cut
 
 
 class TableAlignment(Alignment):
@@ -120,11 +120,8 @@ class RandomAlignment(TableAlignment):
 
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
-        return ops.slice(
-            ops.convert_to_tensor(self.table),
-            start_indices(3, 1, start_index),
-            (self.num_heads, rows, columns),
-        )
+        rows_of_table = cut(ops.convert_to_tensor(self.table), start_index, rows, axis=1)
+        return cut(rows_of_table, 0, columns, axis=2)
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -184,10 +181,8 @@ class FactorizedRandomAlignment(TableAlignment):
 
     def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
         rows, columns = self._lengths(query, key_length)
-        size = (self.num_heads, rows, self.rank)
-        query_factor = ops.convert_to_tensor(self.query_factor)
-        query_factor = ops.slice(query_factor, start_indices(3, 1, start_index), size)
-        key_factor = self.key_factor[:, :columns]
+        query_factor = cut(ops.convert_to_tensor(self.query_factor), start_index, rows, axis=1)
+        key_factor = cut(ops.convert_to_tensor(self.key_factor), 0, columns, axis=1)
         return ops.matmul(query_factor, ops.transpose(key_factor, (0, 2, 1)))
 
     def get_config(self):

@@ -30,4 +30,9 @@ def custom_gradient(function):
 
         return output, call_gradient
 
-    return functools.wraps(function)(lambda *args: with_gradient(*args))
+    @functools.wraps(function)
+    def call(*args):
+        # Variables as tensors, because TensorFlow asks for gradients of variables by themselves.
+        return with_gradient(*(ops.cast(x, x.dtype) for x in args))
+
+    return call

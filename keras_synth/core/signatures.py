@@ -3,21 +3,24 @@
 import inspect
 
 
-def parameters(cls):
-    """The parameters of a constructor, with those of the base classes that it hands `**kwargs` on to.
+def own_parameters(cls):
+    """The parameters of a class's constructor, without `*args` and `**kwargs`.
 
     Returns:
         A dict from names to `inspect.Parameter`.
     """
+    _, *rest = inspect.signature(cls.__init__).parameters.values()  # without `self`
+    return {p.name: p for p in rest if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def parameters(cls):
+    """As `own_parameters`, with those of the base classes that `**kwargs` are handed on to."""
     found = {}
     for base in inspect.getmro(cls):
-        if "__init__" not in vars(base):
-            continue
-        _, *own = inspect.signature(base.__init__).parameters.values()  # without `self`
-        named = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        found = {**named, **found}
-        if all(p.kind is not p.VAR_KEYWORD for p in own):
-            break
+        if "__init__" in vars(base):
+            found = {**own_parameters(base), **found}
+            if not inspect.getfullargspec(base.__init__).varkw:
+                break
     return found
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_synth.core.slices import start_indices
-from keras_synth.layers.attend import divide_by_total, mix_for_one_query, mix_visible, show
-from keras_synth.layers.causal_blocks import cut_into_blocks
+from keras_synth.layers.attend import by_head, by_token, mix_for_one_query, show
+from keras_synth.layers.causal_blocks import cut_into_blocks, join_blocks
 from keras_synth.layers.masks import causal_mask, combine
 from keras_synth.layers.softmax import masked_softmax
 from keras_synth.layers.synthetic_attention import SyntheticAttention
@@ -88,5 +88,22 @@ def _attend(weights, value, mask):
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
         visible = None if mask.query is None else mask.query[:, None, :, None]
         return show(mix_for_one_query(weights, value), visible)
-    blocks = [block for block, _ in cut_into_blocks(weights, mask)]
-    return divide_by_total(*mix_visible(blocks, blocks, value, mask), value, mask)
+    # The range of float16 is too small for weights that are not normalized.
+    columns = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
+    key = None if mask.key is None else ops.broadcast_to(mask.key, ops.shape(value)[:2])
+    if key is not None:
+        columns = ops.where(key[:, :, None, None], columns, 0.0)
+    ones = ops.ones((1, ops.shape(value)[1])) if key is None else ops.cast(key, "float32")
+    columns, ones = by_head(columns), ops.transpose(ones)
+    mixed, total = [], []
+    for block, _ in cut_into_blocks(weights, mask):
+        size = ops.shape(block)[-1]
+        mixed.append(ops.matmul(ops.cast(block, columns.dtype), columns[:, :size]))
+        total.append(ops.matmul(ops.cast(block, "float32"), ones[:size]))
+    total = ops.expand_dims(ops.transpose(join_blocks(total), (2, 1, 0)), -1)  # (batch, T, H, 1)
+    output = by_token(join_blocks(mixed), value)
+    visible = total > 0
+    output = ops.where(visible, ops.cast(output, "float32") / ops.where(visible, total, 1.0), 0.0)
+    if mask.query is not None:
+        output = ops.where(mask.query[:, :, None, None], output, 0.0)
+    return ops.cast(output, value.dtype)

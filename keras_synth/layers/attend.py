@@ -15,16 +15,12 @@ from keras_synth.layers.causal_blocks import cut_into_blocks, join_blocks
 from keras_synth.layers.masks import AttentionMask, combine
 from keras_synth.layers.softmax import (
     as_float32,
-    exponentials,
     hide,
     masked_softmax,
     softmax,
     softmax_product,
+    softmax_product_with_padding,
 )
-
-#: The least share of its weight that padding may leave a row. With less the quotient of sums, whose
-#: gradient is divided by the square of it, would leave the range of float32 where values are large.
-_LEAST_SHARE = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,23 +111,17 @@ def attend_shared(blocks, value, mask):
 
 
 def attend_shared_with_padding(blocks, value, mask):
-    """`attend_shared` for values of which a mask `m` hides others in each example.
-
-    With `E` proportional to `exp(R)`, the output is `(E (m * V)) / (E m)`. Where `m` hides nearly all the
-    weight of a row, that is as wrong as what is left is small, and each example is treated by itself.
-    """
-    weights = [_compute_numerators(block) for block in blocks]
-    dropped = [w if block.drop is None else block.drop(w) for block, w in zip(blocks, weights, strict=True)]
-    mixed, total = mix_visible(weights, dropped, value, mask)
-    enough = total > _LEAST_SHARE  # (H, T, batch)
-    enough = ops.logical_or(enough, ops.logical_not(ops.any(mask.key, axis=-1)))
-    if mask.query is not None:
-        enough = ops.logical_or(enough, ops.logical_not(ops.transpose(mask.query)))
-    return ops.cond(
-        ops.all(enough),
-        lambda: divide_by_total(mixed, total, value, mask),
-        lambda: attend_per_example(blocks, value, mask),
+    """`attend_shared` for values of which a mask hides others in each example."""
+    key = ops.broadcast_to(mask.key, ops.shape(value)[:2])
+    # The range of float16 is too small for weights that are not normalized.
+    columns = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
+    columns = ops.transpose(columns, (2, 1, 0, 3))
+    mixed, visible = zip(
+        *(_attend_block_with_padding(block, columns, key) for block in blocks), strict=True
     )
+    output = ops.transpose(join_blocks(mixed, axis=1), (2, 1, 0, 3))
+    visible = ops.transpose(join_blocks(visible, axis=1), (2, 1, 0))
+    return ops.where(ops.expand_dims(visible, -1), ops.cast(output, value.dtype), 0.0)
 
 
 def _make_drop(logits, dropout, training):
@@ -171,47 +161,30 @@ def _find_visible(blocks, mask):
     return combine(visible, join_blocks([ops.any(seen, axis=-1, keepdims=True) for seen in by_key]))
 
 
-def _compute_numerators(block):
-    """The weights of a block before they are divided by the sum of those that padding leaves."""
-    logits, mask = as_float32(block.logits), combine(block.mask.causal, block.mask.positions)
-    weights = exponentials(logits if mask is None else hide(logits, mask))
-    # In a causal row there is always something to see, beside which what is hidden has no weight.
-    return weights if block.mask.positions is None else ops.where(mask, weights, 0.0)
-
-
-def mix_visible(weights, dropped, value, mask):
-    """`E (m * V)`, as `(H, T, batch v)`, and `E m`, as `(H, T, batch)`.
+def _attend_block_with_padding(block, columns, key):
+    """`softmax(B) V` of a block that all examples share.
 
     Args:
-        weights: A list of blocks of `E`, `(H, T, S)`.
-        dropped: The same with dropout, for the first of the two.
-        value: Tensor of shape `(batch, S, H, v)`.
-        mask: An `AttentionMask`.
+        block: A `Block` of `(H, T, S)` logits.
+        columns: Tensor of shape `(H, S', batch, v)`, of which the first `S` count.
+        key: bool tensor of shape `(batch, S')`, as well.
+
+    Returns:
+        Tensor of shape `(H, T, batch, v)`, and where a query sees anything, which broadcasts to
+        `(H, T, batch)`.
     """
-    # The range of float16 is too small for weights that are not normalized.
-    value = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
-    batch, length, heads = ops.shape(value)[:3]
-    if mask.key is None:
-        ones = ops.ones((heads, length, 1), dtype=weights[0].dtype)
+    logits, mask = as_float32(block.logits), combine(block.mask.causal, block.mask.positions)
+    if logits.shape[-1] is not None:
+        columns, key = cut(columns, 0, logits.shape[-1], axis=1), key[:, : logits.shape[-1]]
+    if mask is None:
+        visible = ops.any(key, axis=-1)
     else:
-        key = ops.broadcast_to(mask.key, (batch, length))
-        # Not a product: the gradient of a value that is hidden may be infinite.
-        value = ops.where(key[:, :, None, None], value, 0.0)
-        ones = ops.broadcast_to(ops.transpose(key), (heads, length, batch))
-    columns = by_head(value)
-    mixed = [_mix(ops.cast(block, columns.dtype), columns) for block in dropped]
-    total = [_mix(as_float32(block), ops.cast(ones, as_float32(block).dtype)) for block in weights]
-    return join_blocks(mixed), join_blocks(total)
-
-
-def divide_by_total(mixed, total, value, mask):
-    """The quotient of what `mix_visible` returns, like `value`; zeros where a query sees nothing."""
-    total = ops.transpose(total, (2, 1, 0))
-    visible = total > 0
-    if mask.query is not None:
-        visible = ops.logical_and(visible, mask.query[..., None])
-    inverse = ops.where(visible, 1.0 / ops.where(visible, total, 1.0), 0.0)
-    return ops.cast(by_token(mixed, value) * ops.cast(inverse[..., None], mixed.dtype), value.dtype)
+        logits = hide(logits, mask)
+        visible = ops.matmul(ops.cast(mask, "float32"), ops.cast(ops.transpose(key), "float32")) > 0
+    if block.mask.query is not None:
+        visible = ops.logical_and(visible, ops.transpose(block.mask.query))
+    visible = ops.reshape(visible, (1,) * (3 - len(visible.shape)) + tuple(ops.shape(visible)))
+    return softmax_product_with_padding(logits, columns, key, visible, block.drop), visible
 
 
 def mix_for_one_query(weights, value):
@@ -245,9 +218,3 @@ def by_token(mixed, value):
     heads, length, _ = ops.shape(mixed)
     mixed = ops.reshape(mixed, (heads, length, -1, value.shape[-1]))
     return ops.transpose(mixed, (2, 1, 0, 3))
-
-
-def _mix(weights, columns):
-    """`(H, T, S)` weights times the first `S` of `columns`."""
-    size = weights.shape[2]
-    return ops.matmul(weights, columns if size is None else cut(columns, 0, size, axis=1))

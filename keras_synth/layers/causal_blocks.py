@@ -44,6 +44,6 @@ def cut_into_blocks(table, mask):
     return list(zip(cut_rows(table), masks, strict=True))
 
 
-def join_blocks(rows):
+def join_blocks(rows, axis=-2):
     """Blocks of rows as one table."""
-    return ops.concatenate(rows, axis=-2) if len(rows) > 1 else rows[0]
+    return ops.concatenate(rows, axis=axis) if len(rows) > 1 else rows[0]

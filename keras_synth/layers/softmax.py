@@ -7,6 +7,9 @@ from keras_synth.core.gradients import custom_gradient
 
 #: Below any logit, and finite, so that a row of nothing else has a gradient.
 _LOWEST = -3e38
+#: The least share of its weight that padding may leave a row. With less its gradient, which is divided by
+#: the square of it, would leave the range of float32 where values are large.
+_LEAST_SHARE = 1e-10
 
 
 def as_float32(x):
@@ -60,22 +63,15 @@ def softmax_product(logits, columns):
         columns: Tensor of shape `(..., S, v)`.
     """
     weights = ops.cast(softmax(logits), columns.dtype)
-    is_rounded = keras.backend.standardize_dtype(columns.dtype) in ("bfloat16", "float16")
-    center = 0.0
-    if is_rounded:
-        # The mean of the values is added without a product. Rounded as a part of them, it would leave
-        # errors larger than what is left when the sum is subtracted.
-        center = ops.mean(columns, axis=-2, keepdims=True)
-        columns = columns - center
+    center = _find_center(columns, ops.ones_like(columns[..., :1]), axis=-2)
+    columns = columns if center is None else columns - center
     output = ops.matmul(weights, columns)
     length, width = columns.shape[-2:]
 
     def gradient(upstream):
         sums = ops.sum(as_float32(output) * as_float32(upstream), axis=-1, keepdims=True)
-        if width is not None and (length is None or width + 2 < length):
-            subtracted = [ops.cast(-sums, columns.dtype)]
-            if is_rounded:  # what the rounding of the first column lost
-                subtracted.append(ops.cast(-sums - as_float32(subtracted[0]), columns.dtype))
+        if width is not None and (length is None or width < length):
+            subtracted = _split(-sums, columns.dtype)
             ones = [ops.ones_like(columns[..., :1])] * len(subtracted)
             left = ops.concatenate([upstream, *subtracted], axis=-1)
             right = ops.concatenate([columns, *ones], axis=-1)
@@ -85,19 +81,113 @@ def softmax_product(logits, columns):
         by_columns = ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
         return ops.cast(ops.cast(weights, by_weights.dtype) * by_weights, logits.dtype), by_columns
 
-    return output + center, gradient
+    return output if center is None else output + center, gradient
 
 
-def exponentials(logits):
-    """`exp(B)`, divided by the sum of each row, which counts as a constant: the weights of a softmax.
+def softmax_product_with_padding(logits, columns, key, visible, drop=None):
+    """`O = softmax(B + log m) V` of a batch that shares its logits, where `m` hides keys of each example.
 
-    For quotients of sums of them, of which the constant is no part.
+    With the weights `E = softmax(B)` of all keys it is `(E (m * V)) / (E m)`, so that nothing is made of
+    the size of `B` for each example, nor for the gradient. Where `m` hides nearly all the weight of a row,
+    what is left is too small to divide by, and each example gets a softmax of its own.
+
+    Args:
+        logits: Tensor of shape `(H, T, S)`, in float32 or better.
+        columns: Tensor of shape `(H, S, batch, v)`.
+        key: bool tensor of shape `(batch, S)`, the mask `m`.
+        visible: bool tensor that broadcasts to `(H, T, batch)`: the rows of which the output counts.
+        drop: A function that multiplies weights, `(..., H, T, S)`, by the noise of dropout, always the
+            same. Defaults to `None`.
+
+    Returns:
+        Tensor of shape `(H, T, batch, v)`.
     """
-    weights = ops.stop_gradient(softmax(logits))
+    heads, rows, length = ops.shape(logits)
+    batch, width = ops.shape(columns)[2:]
+    dropped = drop or (lambda weights: weights)
+    shown = ops.expand_dims(ops.transpose(key), (0, 3))  # (1, S, batch, 1)
+
+    def flatten(x):
+        """`(H, n, batch, ...)` as `(H, n, batch ...)`, for one product with each head's table."""
+        return ops.reshape(x, (*ops.shape(x)[:2], -1))
+
+    def weigh_each():
+        """The weights of each example, `(batch, H, T, S)`."""
+        each = ops.broadcast_to(logits, (batch, heads, rows, length))
+        return softmax(ops.where(key[:, None, None], each, _LOWEST))
 
     @custom_gradient
-    def as_exponential(logits):
-        # Not a product of `weights`, which are constant here: so that second derivatives are right too.
-        return weights, lambda upstream: upstream * as_exponential(logits)
+    def product(logits, columns):
+        columns = ops.where(shown, columns, 0.0)  # not a product: what is hidden may be infinite
+        center = None if drop else _find_center(columns, shown, axis=1)
+        columns = columns if center is None else ops.where(shown, columns - center, 0.0)
+        weights = softmax(logits)
+        rounded = ops.cast(dropped(weights), columns.dtype)
+        total = ops.reshape(weights, (-1, length)) @ ops.transpose(ops.cast(key, weights.dtype))
+        total = ops.reshape(total, (heads, rows, batch))
+        inverse = ops.where(total > 0, 1.0 / ops.where(total > 0, total, 1.0), 0.0)[..., None]
+        enough = ops.all(ops.logical_or(total > _LEAST_SHARE, ops.logical_not(visible)))
 
-    return as_exponential(as_float32(logits))
+        def mix():
+            mixed = ops.reshape(rounded @ flatten(columns), (heads, rows, batch, width))
+            return ops.cast(as_float32(mixed) * inverse, mixed.dtype)
+
+        def mix_each():
+            each = ops.cast(dropped(weigh_each()), columns.dtype)
+            return ops.einsum("bhts,hsbv->htbv", each, columns)
+
+        output = ops.cond(enough, mix, mix_each)
+
+        def gradient(upstream):
+            sums = ops.sum(as_float32(output) * as_float32(upstream), axis=-1, keepdims=True)
+
+            def differentiate():
+                scaled = ops.cast(as_float32(upstream) * inverse, columns.dtype)
+                subtracted = _split(-sums * inverse, columns.dtype)
+                ones = ops.broadcast_to(ops.cast(shown, columns.dtype), (heads, length, batch, 1))
+                pairs = [(scaled, columns), *((part, ones) for part in subtracted)]
+                if drop is None:  # one product for all
+                    pairs = [[ops.concatenate(side, axis=-1) for side in zip(*pairs, strict=True)]]
+                by_weights, *by_total = (
+                    ops.einsum("htn,hsn->hts", flatten(left), flatten(right)) for left, right in pairs
+                )
+                by_logits = weights * as_float32(sum(by_total, start=dropped(by_weights)))
+                by_columns = ops.einsum("hts,htn->hsn", rounded, flatten(scaled))
+                return by_logits, ops.reshape(by_columns, (heads, length, batch, width))
+
+            def differentiate_each():
+                each = weigh_each()
+                by_weights = as_float32(ops.einsum("htbv,hsbv->bhts", upstream, columns))
+                by_logits = each * (dropped(by_weights) - ops.einsum("htbx->bhtx", sums))
+                by_columns = ops.einsum("bhts,htbv->hsbv", ops.cast(dropped(each), columns.dtype), upstream)
+                return ops.sum(by_logits, axis=0), by_columns
+
+            by_logits, by_columns = ops.cond(enough, differentiate, differentiate_each)
+            return by_logits, ops.where(shown, by_columns, 0.0)
+
+        return output if center is None else output + center, gradient
+
+    return product(logits, columns)
+
+
+def _find_center(columns, shown, axis):
+    """The mean of the values that are shown, in half precision; otherwise `None`.
+
+    It may be added to the output by itself, as weights sum to one. Within the products it would be rounded
+    together with the rest, and leave errors that are larger than what is left when sums are subtracted.
+    """
+    if not _is_half(columns.dtype):
+        return None
+    total = ops.sum(as_float32(columns), axis=axis, keepdims=True)
+    count = ops.sum(ops.cast(shown, total.dtype), axis=axis, keepdims=True)
+    return ops.cast(total / ops.maximum(count, 1.0), columns.dtype)
+
+
+def _split(x, dtype):
+    """Tensors of a dtype that add up to `x`: in half precision also what the rounding of the first lost."""
+    first = ops.cast(x, dtype)
+    return [first, ops.cast(x - as_float32(first), dtype)] if _is_half(dtype) else [first]
+
+
+def _is_half(dtype):
+    return keras.backend.standardize_dtype(dtype) in ("bfloat16", "float16")
