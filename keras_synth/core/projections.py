@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_synth.core.gradients import custom_gradient
 from keras_synth.core.initializers import PerHeadInitializer, ProjectionInitializer, fork
 
 _GETTERS = {
@@ -25,6 +26,15 @@ PROJECTION_ARGUMENTS = (
 )
 
 
+@custom_gradient
+def add_bias(tokens, bias):
+    """`(tokens, n)` plus `(n,)`, of which TensorFlow's own gradient adds up in the dtype of the tokens.
+
+    In bfloat16, where 256 and 1 are 256, that is wrong from a few hundred tokens on.
+    """
+    return ops.add(tokens, bias), lambda upstream: (upstream, ops.sum(upstream, axis=0))
+
+
 class TokenDense(keras.layers.EinsumDense):
     """`EinsumDense` for tokens, `(batch, T, ...)`, as one matrix product for all of them.
 
@@ -43,7 +53,9 @@ class TokenDense(keras.layers.EinsumDense):
             ops.reshape(inputs, (-1, inputs_dim)), ops.reshape(self.kernel, (inputs_dim, -1))
         )
         if self.bias is not None:
-            outputs = ops.add(outputs, ops.reshape(self.bias, (-1,)))
+            outputs = add_bias(outputs, ops.reshape(self.bias, (-1,)))
+        if self.activation is not None:
+            outputs = self.activation(outputs)
         return ops.reshape(outputs, (*shape[:2], *self.partial_output_shape[1:]))
 
     def quantize(self, mode=None, type_check=False, config=None):
