@@ -34,7 +34,9 @@ def export(
     `assets.extra/report.md`.
 
     Attention weights that do not depend on the input are computed once, here, and what inference does not
-    use is left out.
+    use is left out. Other models of Keras have `predict` with all their outputs: an output in dicts is named
+    by its keys, as `y_z` in `{"y": {"z": output}}`, another one by the layer that made it. Of names that
+    repeat, also those of inputs, the second is `name_1`, and so on.
 
     What a SavedModel can be asked are its signatures. Those with text are there if the model has a
     preprocessor; the first of a model is also its `serving_default`. In all of them the first axis is the
@@ -90,6 +92,7 @@ def export(
     Example:
 
     >>> import tempfile
+    >>> import tensorflow as tf
     >>> model = keras.Sequential([keras.Input((3,), name="x"), keras.layers.Dense(2, name="y")])
     >>> version = export(model, tempfile.mkdtemp())
     >>> version.name
