@@ -29,6 +29,7 @@ def check_attention(
     num_heads: int,
     max_length: int | None = None,
     relative_bias: "alignments.Alignment | None" = None,
+    use_causal_mask: bool = False,
 ) -> None:
     """Checks what is to be the `attention` of a block, and builds nothing.
 
@@ -37,10 +38,11 @@ def check_attention(
         num_heads: int. The number of attention heads.
         max_length: int. The longest sequence, for an `attention` given by a name that needs it.
         relative_bias: An alignment that is to be added to the logits. Defaults to `None`.
+        use_causal_mask: bool. Whether it is to be causal, as in a decoder. Defaults to `False`.
 
     Raises:
-        ValueError: If the name is unknown, `max_length` is missing, a layer has another number of heads, or
-            there are no logits to add a `relative_bias` to.
+        ValueError: If the name is unknown, `max_length` is missing, a layer has another number of heads,
+            there are no logits to add a `relative_bias` to, or it cannot be causal.
 
     Example:
 
@@ -51,6 +53,8 @@ def check_attention(
     ValueError: 'random' needs `max_length`, which must be a positive integer. Received: max_length=None
     """
     check_positive_int(check_attention, "num_heads", num_heads)
+    if isinstance(attention, dict):
+        attention = keras.saving.deserialize_keras_object(attention)
     _ALL.check(attention, num_heads, max_length)
     if relative_bias is not None:
         # A baseline is refused, because it has no logits.
@@ -60,6 +64,9 @@ def check_attention(
                 f"`relative_bias` must be an alignment layer. Received: relative_bias={relative_bias!r}"
             )
         ALIGNMENTS.check(relative_bias, num_heads)
+    cls = _BASELINES.table.get(attention.strip()) if isinstance(attention, str) else type(attention)
+    if use_causal_mask and not getattr(cls, "supports_causal_mask", True):
+        raise ValueError(f"{cls.__name__} cannot be causal. Received: attention={attention!r}")
 
 
 def make_self_attention(num_heads, key_dim, attention, max_length=None, relative_bias=None, **kwargs):

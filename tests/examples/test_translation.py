@@ -1,56 +1,57 @@
-import importlib.util
-import pathlib
 import random
 import signal
 import sys
 
+import jobs
 import keras
 import numpy as np
 import pytest
+import translation
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+from keras_synth import models
+from keras_synth.layers.baselines import DynamicConvolution, LightweightConvolution
+
 SENTENCES = {
     "en": ["a red dog", "a green dog", "two red birds", "two green dogs", "a bird"] * 4,
     "de": ["ein roter Hund", "ein grüner Hund", "zwei rote Vögel", "zwei grüne Hunde", "ein Vogel"] * 4,
 }
 
 
-@pytest.fixture(scope="module")
-def translation():
-    spec = importlib.util.spec_from_file_location("translation", EXAMPLES / "translation.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
     # Seeding anew would make TensorFlow forget the SentencePiece models of other tests.
-    module.keras.utils = type("utils", (), {**vars(keras.utils), "set_random_seed": random.seed})
+    monkeypatch.setattr(keras.utils, "set_random_seed", random.seed)
     # As small as can be, because TensorFlow traces it for each shape of a batch.
-    tiny = dict(num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=16, dropout=0.1)
-    module.PRESETS["tiny"] = tiny
-    return module
+    tiny = dict(num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=16)
+    monkeypatch.setitem(models.SIZES, "tiny", tiny)
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Parallel text files, and no output yet."""
-    data = tmp_path / "data"
-    data.mkdir()
-    for language, lines in SENTENCES.items():
-        (data / f"train.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (data / f"val.{language}").write_text("\n".join(lines[:3]) + "\n", encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data", SENTENCES)
     return tmp_path
 
 
-def run(module, folder, monkeypatch, *arguments):
+def write(data, texts):
+    for language, lines in texts.items():
+        (data / f"train.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (data / f"val.{language}").write_text("\n".join(lines[:3]) + "\n", encoding="utf-8")
+
+
+def run(folder, monkeypatch, *arguments):
     places = {"data": "data", "output": "output", "export": "saved_models/translator"}
     options = [text for name, at in places.items() for text in (f"--{name}", str(folder / at))]
     monkeypatch.setattr(
         sys, "argv", ["translation.py", *options, "--preset", "tiny", "--batch-size", "20", *arguments]
     )
-    module.main()
+    translation.main()
 
 
-def test_the_whole_job(translation, folder, monkeypatch, capsys):
+def test_the_whole_job(folder, monkeypatch, capsys):
     options = ["--epochs", "2", "--label-smoothing", "0.1", "--bleu-every", "2", "--average", "2"]
-    run(translation, folder, monkeypatch, "--attention", "factorized_random", *options)
+    run(folder, monkeypatch, "--attention", "factorized_random", *options)
     output = capsys.readouterr().out
     assert "held-out loss" in output
     assert "val_bleu: " in output
@@ -62,10 +63,14 @@ def test_the_whole_job(translation, folder, monkeypatch, capsys):
     assert (folder / "saved_models" / "translator" / "1" / "saved_model.pb").exists()
 
 
-def test_the_same_command_goes_on_after_an_interruption(translation, folder, monkeypatch, capsys):
+def test_the_same_command_goes_on_after_an_interruption(folder, monkeypatch, capsys):
+    # All of one length, so that TensorFlow traces a training step once.
+    write(
+        folder / "data", {"en": [f"{i:03}" for i in range(20)], "de": [f"{i:03}"[::-1] for i in range(20)]}
+    )
     weights = {}
 
-    class InterruptedCheckpoint(translation.Checkpoint):
+    class InterruptedCheckpoint(jobs.Checkpoint):
         def __init__(self, folder, every_minutes, keep):
             super().__init__(folder, every_steps=2, keep=9)
 
@@ -81,11 +86,11 @@ def test_the_same_command_goes_on_after_an_interruption(translation, folder, mon
     def train(output, code=None, *arguments):
         options = ["--output", str(folder / output), "--epochs", "2", "--batch-size", "4"]
         with pytest.raises(SystemExit) as exit:
-            run(translation, folder, monkeypatch, "--attention", "random", *options, *arguments)
+            run(folder, monkeypatch, "--attention", "random", *options, *arguments)
         assert exit.value.code == code
         return capsys.readouterr()
 
-    monkeypatch.setattr(translation, "Checkpoint", InterruptedCheckpoint)
+    monkeypatch.setattr(jobs, "Checkpoint", InterruptedCheckpoint)
     monkeypatch.setattr(translation, "score", end_of_training)
     interrupted = False
     train("undisturbed")
@@ -98,15 +103,20 @@ def test_the_same_command_goes_on_after_an_interruption(translation, folder, mon
     assert f"Going on from {checkpoint}" in train("disturbed").out
     for one, other in zip(weights["disturbed"], weights["undisturbed"], strict=True):
         np.testing.assert_array_equal(one, other)
-    # Interrupted after training, there is nothing left to train; with other arguments it begins anew.
-    assert "Epoch" not in train("disturbed").out
-    assert "Going on" not in train("disturbed", None, "--seed", "1").out
+    assert "Epoch" not in train("disturbed").out  # there is nothing left to train
+    monkeypatch.setattr(translation, "train", lambda job, model, pairs: None)
+    assert "Going on" not in train("disturbed", None, "--seed", "1").out  # other arguments begin anew
 
 
 @pytest.mark.parametrize(
     "break_it, arguments, message",
     [
         (None, ["--attention", "rnadom"], "Checking the arguments failed: .*'random'.*'rnadom'"),
+        (
+            None,
+            ["--attention", "linear"],
+            "Checking the arguments failed: LinearAttention cannot be causal.*'linear'",
+        ),
         (None, ["--target", "fr"], "Loading the data failed: .*fr"),
         (None, ["--data", "tfds:no_such_data"], "Loading the data failed: .*tfds:no_such_data"),
         (lambda data: (data / "val.de").unlink(), [], "Loading the data failed: .*val.de"),
@@ -117,10 +127,28 @@ def test_the_same_command_goes_on_after_an_interruption(translation, folder, mon
         (lambda data: (data.parent / "output").touch(), [], "output must be a folder that can be written"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(translation, folder, monkeypatch, break_it, arguments, message):
+def test_what_is_wrong_is_said_in_one_line(folder, monkeypatch, break_it, arguments, message):
     if break_it:
         break_it(folder / "data")
     with pytest.raises(SystemExit, match=message) as exit:
-        run(translation, folder, monkeypatch, *arguments)
+        run(folder, monkeypatch, *arguments)
     assert "\n" not in str(exit.value)
     assert not list(folder.rglob("*.keras"))
+
+
+@pytest.mark.parametrize(
+    "attention, cls",
+    [
+        ("dynamic_convolution", DynamicConvolution),
+        ("lightweight_convolution", LightweightConvolution),
+    ],
+)
+def test_the_baselines_that_decode(folder, monkeypatch, attention, cls):
+    def made(model, arguments, pairs):
+        assert isinstance(model.backbone.decoder_layers[0].self_attention, cls)
+        sys.exit("made")
+
+    monkeypatch.setattr(translation, "train", lambda job, model, pairs: None)
+    monkeypatch.setattr(translation, "score", made)
+    with pytest.raises(SystemExit, match="made"):
+        run(folder, monkeypatch, "--attention", attention)

@@ -23,6 +23,8 @@ class Baseline(MultiHead):
 
     #: As in `keras_synth.alignments.Alignment`.
     resizes_by_name = True
+    #: Whether a call may have `use_causal_mask`.
+    supports_causal_mask = True
 
     def add_kernel(self, name, shape, initializer):
         """A weight that is regularized and constrained as the kernels are."""

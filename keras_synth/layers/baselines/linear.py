@@ -46,6 +46,7 @@ class LinearAttention(Baseline):
     """
 
     supports_cross_attention = True
+    supports_causal_mask = False
 
     def __init__(self, num_heads, key_dim, max_length, rank=64, **kwargs):
         super().__init__(num_heads, key_dim, **kwargs)
