@@ -148,6 +148,11 @@ class ConvolutionAlignment(DenseAlignment):
         return ops.cast(key if query is None else query, self.compute_dtype)
 
     def init_cache(self, batch_size, length):
+        if not self.built:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' must be built before `init_cache`, because its cache "
+                "has the width of the tokens."
+            )
         return ops.zeros((batch_size, length, self.token_dim), dtype=self.compute_dtype)
 
     def call(

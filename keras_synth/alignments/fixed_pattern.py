@@ -97,7 +97,7 @@ class FixedPatternAlignment(Alignment):
         if causal:
             end = rows + 1
         elif key_mask is not None and "first" in weighed_from:
-            end = ops.max(ops.where(key_mask, columns + 1, 0), axis=-1)[:, None, None]
+            end = ops.max(ops.where(key_mask, columns + 1, 0), axis=-1, initial=0)[:, None, None]
         else:
             end = start_index + query_length
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_synth.alignments.alignment import Alignment
+from keras_synth.core.serialization import serialize_layer
 
 #: What `Alignment.reads` can be, from the narrowest to the widest.
 READS = ("nothing", "token", "neighbours", "all tokens")
@@ -104,7 +105,7 @@ class CompoundAlignment(Alignment):
     def get_config(self):
         config = super().get_config()
         del config["num_heads"]
-        parts = [keras.saving.serialize_keras_object(part) for part in self.alignments]
+        parts = [serialize_layer(part) for part in self.alignments]
         return {**config, "alignments": parts}
 
 
@@ -206,8 +207,5 @@ class HeadwiseAlignment(CompoundAlignment):
         dtype = keras.backend.result_type(*(part.dtype for part in logits))
         if any(len(part.shape) == 4 for part in logits):
             batch = ops.shape(query)[0]
-            logits = [
-                part if len(part.shape) == 4 else ops.broadcast_to(part, (batch, *ops.shape(part)))
-                for part in logits
-            ]
+            logits = [ops.broadcast_to(part, (batch, *ops.shape(part)[-3:])) for part in logits]
         return ops.concatenate([ops.cast(part, dtype) for part in logits], axis=-3)

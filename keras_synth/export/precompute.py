@@ -80,20 +80,22 @@ def _compute_table(layer, causal):
 
 def _attend(weights, value, mask):
     """Attention by `(H, T, S)` rows and columns of a table, which are divided by what padding leaves."""
+    keys = mask.visible_keys
     if weights.shape[1] == 1:
         weights = ops.cast(weights[None], "float32")
-        if mask.key is not None:
-            weights = ops.where(mask.key[:, None, None], weights, 0.0)
+        if keys is not None:
+            weights = ops.where(keys[:, None, None], weights, 0.0)
         total = ops.sum(weights, axis=-1, keepdims=True)
         weights = ops.cast(weights / ops.where(total > 0, total, 1.0), value.dtype)
         visible = None if mask.query is None else mask.query[:, None, :, None]
         return show(mix_for_one_query(weights, value), visible)
     # The range of float16 is too small for weights that are not normalized.
     columns = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
-    key = None if mask.key is None else ops.broadcast_to(mask.key, ops.shape(value)[:2])
-    if key is not None:
-        columns = ops.where(key[:, :, None, None], columns, 0.0)
-    ones = ops.ones((1, ops.shape(value)[1])) if key is None else ops.cast(key, "float32")
+    if keys is None:
+        ones = ops.ones((1, ops.shape(value)[1]))
+    else:
+        columns = ops.where(keys[:, :, None, None], columns, 0.0)
+        ones = ops.cast(keys, "float32")
     columns, ones = by_head(columns), ops.transpose(ones)
     mixed, total = [], []
     for block, _ in cut_into_blocks(weights, mask):

@@ -58,7 +58,7 @@ def attend_by_logits(logits, value, mask, dropout, training):
     elif len(logits.shape) == 4 or mask.full is not None:
         path = attend_per_example
     else:
-        path = attend_shared if mask.key is None else attend_shared_with_padding
+        path = attend_shared if mask.visible_keys is None else attend_shared_with_padding
     blocks = [
         Block(block, block_mask, _make_drop(block, dropout, training))
         for block, block_mask in cut_into_blocks(logits, mask)
@@ -112,7 +112,7 @@ def attend_shared(blocks, value, mask):
 
 def attend_shared_with_padding(blocks, value, mask):
     """`attend_shared` for values of which a mask hides others in each example."""
-    key = ops.broadcast_to(mask.key, ops.shape(value)[:2])
+    key = ops.broadcast_to(mask.visible_keys, ops.shape(value)[:2])
     # The range of float16 is too small for weights that are not normalized.
     columns = ops.cast(value, "float32" if value.dtype == "float16" else value.dtype)
     columns = ops.transpose(columns, (2, 1, 0, 3))

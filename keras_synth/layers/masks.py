@@ -11,13 +11,16 @@ class AttentionMask:
     """The parts of an attention mask; `None` for a part that hides nothing.
 
     Kept apart, because only `full` forces attention to treat every example by itself: what `causal` and
-    `positions` hide is the same for the whole batch, and `query` and `key` hide whole rows and columns.
+    `positions` hide is the same for the whole batch, and `query`, `key` and `columns` hide whole rows and
+    columns. And `key` is apart from `columns`, because an alignment that looks at neighbours or at the end
+    of a sequence has to know its padding, while an attention mask only hides logits.
 
     Args:
         causal: bool tensor of shape `(T, S)`, true where a key is not after the query.
         positions: bool tensor of shape `(T, S)` or `(H, T, S)`.
         query: bool tensor of shape `(batch, T)`.
-        key: bool tensor of shape `(batch, S)` or `(1, S)`.
+        key: bool tensor of shape `(batch, S)`, false for padding.
+        columns: bool tensor of shape `(batch, S)` or `(1, S)`, of an attention mask.
         full: bool tensor that broadcasts to `(batch, H, T, S)`.
     """
 
@@ -25,6 +28,7 @@ class AttentionMask:
     positions: Any = None
     query: Any = None
     key: Any = None
+    columns: Any = None
     full: Any = None
 
     @classmethod
@@ -37,7 +41,7 @@ class AttentionMask:
         causal=None,
         positions=None,
     ):
-        """Sorts the mask arguments of an attention layer, of the shapes that `check` allows.
+        """Sorts the mask arguments of an attention layer, of the shapes that `check_shapes` allows.
 
         Args:
             query_mask: bool, int or float tensor of shape `(batch, T)`.
@@ -56,25 +60,31 @@ class AttentionMask:
             return cls(causal, positions, query_mask, key)
         if hides_columns(mask.shape):
             column_mask = ops.reshape(mask, (-1, ops.shape(mask)[-1]))
-            return cls(causal, positions, query_mask, combine(key, column_mask))
+            return cls(causal, positions, query_mask, key, column_mask)
         if len(mask.shape) == 2:
             return cls(causal, combine(positions, mask), query_mask, key)
         if len(mask.shape) == 3:
             mask = mask[:, None]
         if mask.shape[0] == 1:
             return cls(causal, combine(positions, mask[0]), query_mask, key)
-        return cls(causal, positions, query_mask, key, mask)
+        return cls(causal, positions, query_mask, key, full=mask)
+
+    @property
+    def visible_keys(self):
+        """The keys that nothing hides as a whole, `(batch, S)` or `(1, S)`; `None` for all."""
+        return combine(self.key, self.columns)
 
     def merged(self):
         """All parts as one tensor of four axes that broadcasts to `(batch, H, T, S)`, or `None`."""
         positions = combine(self.causal, self.positions)
         if positions is not None:
             positions = ops.reshape(positions, (1, -1, *ops.shape(positions)[-2:]))
+        keys = self.visible_keys
         return combine(
             self.full,
             positions,
             None if self.query is None else self.query[:, None, :, None],
-            None if self.key is None else self.key[:, None, None, :],
+            None if keys is None else keys[:, None, None, :],
         )
 
     def without_query(self):
@@ -84,7 +94,7 @@ class AttentionMask:
     @property
     def may_hide_all(self):
         """Whether a query, not padding itself, may have nothing to attend to. `causal` leaves it a key."""
-        return any(part is not None for part in (self.positions, self.key, self.full))
+        return any(part is not None for part in (self.positions, self.key, self.columns, self.full))
 
     def block(self, start, end):
         """The rows from `start` to `end`, and the columns up to `end`."""
@@ -99,6 +109,7 @@ class AttentionMask:
             positions=cut(self.positions),
             query=None if self.query is None else self.query[:, start:end],
             key=None if self.key is None else self.key[:, :end],
+            columns=None if self.columns is None else self.columns[:, :end],
             full=cut(self.full),
         )
 
@@ -134,7 +145,7 @@ def filled_mask(key_length, end_index):
     return ops.arange(key_length, dtype="int32")[None] < end_index
 
 
-def check(layer, lengths, query_mask=None, value_mask=None, key_mask=None, attention_mask=None):
+def check_shapes(layer, lengths, query_mask=None, value_mask=None, key_mask=None, attention_mask=None):
     """Checks the shapes of the mask arguments of an attention layer.
 
     Args:
@@ -168,7 +179,7 @@ def check(layer, lengths, query_mask=None, value_mask=None, key_mask=None, atten
         if mask is not None and not any(_fits(mask.shape, shape) for shape in shapes):
             raise ValueError(
                 f"`{name}` of {type(layer).__name__} '{layer.name}' must have shape "
-                f"{' or '.join(map(_show, shapes))}. Received: {name} of shape {tuple(mask.shape)}"
+                f"{' or '.join(map(_format_shape, shapes))}. Received: {name} of shape {tuple(mask.shape)}"
             )
 
 
@@ -180,5 +191,5 @@ def _fits(shape, allowed):
     )
 
 
-def _show(shape):
+def _format_shape(shape):
     return "(" + ", ".join("?" if not isinstance(s[0], int) else str(s[0]) for s in shape) + ")"

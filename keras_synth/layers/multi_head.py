@@ -1,11 +1,11 @@
 """The layers that stand where `keras.layers.MultiHeadAttention` could stand, and what they share."""
 
-import numbers
+import operator
 
 import keras
 from keras import ops
 
-from keras_synth.core.checks import check_positive_int
+from keras_synth.core.checks import check_positive_int, check_rate, describe_owner
 from keras_synth.core.projections import Projecting
 from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
@@ -41,13 +41,11 @@ class MultiHead(Projecting):
         self.num_heads = check_positive_int(self, "num_heads", num_heads)
         self.key_dim = check_positive_int(self, "key_dim", key_dim)
         self.value_dim = key_dim if value_dim is None else check_positive_int(self, "value_dim", value_dim)
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"`dropout` of {type(self).__name__} '{self.name}' must be at least 0 and less than 1. "
-                f"Received: dropout={dropout}"
-            )
-        self.dropout = dropout
-        self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
+        self.dropout = check_rate(self, "dropout", dropout)
+        if output_shape is not None:
+            sizes = output_shape if isinstance(output_shape, (list, tuple)) else [output_shape]
+            output_shape = tuple(check_positive_int(self, "output_shape", size) for size in sizes)
+        self._output_shape = output_shape
         self.seed = seed
         # It takes weights as they come: in float16, those that are not normalized yet would overflow.
         self.dropout_layer = keras.layers.Dropout(
@@ -55,6 +53,7 @@ class MultiHead(Projecting):
         )
 
     def build(self, query_shape, value_shape=None, key_shape=None):
+        """Creates the projection that brings the heads together; subclasses create the rest."""
         heads = (self.num_heads, self.value_dim)
         output_shape = self._output_shape or (query_shape[-1],)
         axes = "defg"[: len(output_shape)]
@@ -103,6 +102,7 @@ class MultiHead(Projecting):
         # Self-attention is a call with two tensors, so that Keras fills in the masks of both.
         if value is None and kwargs.get("cache") is None:
             value = query
+        self._check_axes(query=query, value=value, key=kwargs.get("key"))
         return super().__call__(query, value, *args, **kwargs)
 
     def call(
@@ -125,7 +125,9 @@ class MultiHead(Projecting):
             projected = cache
         else:
             value = query if value is None else value
-            projected = self.project(query, value, value if key is None else key)
+            key = value if key is None else key
+            self._check_key(value, key)
+            projected = self.project(query, value, key)
             if cache is not None:
                 start_index = self._start_index(cache_update_index, value, cache)
                 projected = cache = keras.tree.map_structure(
@@ -145,7 +147,7 @@ class MultiHead(Projecting):
         given = dict(
             query_mask=query_mask, value_mask=value_mask, key_mask=key_mask, attention_mask=attention_mask
         )
-        self._check_masks((batch, query_length, key_length), **given)
+        given = self._check_masks((batch, query_length, key_length), **given)
         if use_causal_mask:
             causal, positions = masks.causal_mask(query_length, key_length, start_index), None
         mask = masks.AttentionMask.of(**given, causal=causal, positions=positions)
@@ -178,6 +180,7 @@ class MultiHead(Projecting):
     ):
         # Instead of a trial run, which on JAX has no lengths to compare with `max_length`.
         value = query if value is None else value
+        self._check_key(value, value if key is None else key)
         batch, query_length = query.shape[:2]
         key_length = (value if cache is None else cache["value"]).shape[1]
         self._check_lengths(query_length, key_length, cached=cache is not None)
@@ -207,8 +210,27 @@ class MultiHead(Projecting):
             "seed": self.seed,
         }
 
+    def _check_axes(self, **tokens):
+        for name, tensor in tokens.items():
+            shape = getattr(tensor, "shape", None)
+            if tensor is not None and (shape is None or len(shape) != 3):
+                raise ValueError(
+                    f"`{name}` of {describe_owner(self)} must be a tensor of shape (batch, tokens, width). "
+                    f"Received: {name} of {'type ' + type(tensor).__name__ if shape is None else shape}"
+                )
+
+    def _check_key(self, value, key):
+        lengths = value.shape[1], key.shape[1]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"`key` of {describe_owner(self)} must have the length of `value`. Received: key of length "
+                f"{lengths[1]}, value of length {lengths[0]}"
+            )
+
     def _start_index(self, index, value, cache):
-        if not isinstance(index, numbers.Integral):
+        try:
+            index = operator.index(index)
+        except TypeError:  # a tensor whose value is not known yet
             return ops.cast(index, "int32")
         length, size = value.shape[1], cache["value"].shape[1]
         if length is not None and size is not None and not 0 <= index <= size - length:
@@ -217,10 +239,16 @@ class MultiHead(Projecting):
                 f"sequence of length {length} `cache_update_index` must be from 0 to {size - length}. "
                 f"Received: cache_update_index={index}"
             )
-        return int(index)
+        return index
 
     def _check_masks(self, lengths, **given):
-        masks.check(self, lengths, **given)
+        """The masks as tensors, or an error if one has a shape that it must not have."""
+        given = {
+            name: mask if mask is None or hasattr(mask, "shape") else ops.convert_to_tensor(mask)
+            for name, mask in given.items()
+        }
+        masks.check_shapes(self, lengths, **given)
+        return given
 
     def _check_lengths(self, query_length, key_length, cached):
         known = [length for length in (query_length, key_length) if isinstance(length, int)]

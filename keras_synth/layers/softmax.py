@@ -63,7 +63,7 @@ def softmax_product(logits, columns):
         columns: Tensor of shape `(..., S, v)`.
     """
     weights = ops.cast(softmax(logits), columns.dtype)
-    center = _find_center(columns, ops.ones_like(columns[..., :1]), axis=-2)
+    center = _find_center(columns, axis=-2)
     columns = columns if center is None else columns - center
     output = ops.matmul(weights, columns)
     length, width = columns.shape[-2:]
@@ -72,7 +72,7 @@ def softmax_product(logits, columns):
         sums = ops.sum(as_float32(output) * as_float32(upstream), axis=-1, keepdims=True)
         if width is not None and (length is None or width < length):
             subtracted = _split(-sums, columns.dtype)
-            ones = [ops.ones_like(columns[..., :1])] * len(subtracted)
+            ones = [ops.ones((*ops.shape(columns)[:-1], 1), dtype=columns.dtype)] * len(subtracted)
             left = ops.concatenate([upstream, *subtracted], axis=-1)
             right = ops.concatenate([columns, *ones], axis=-1)
             by_weights = ops.matmul(left, ops.swapaxes(right, -1, -2))
@@ -119,7 +119,7 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
     @custom_gradient
     def product(logits, columns):
         columns = ops.where(shown, columns, 0.0)  # not a product: what is hidden may be infinite
-        center = None if drop else _find_center(columns, shown, axis=1)
+        center = None if drop else _find_center(columns, 1, shown)
         columns = columns if center is None else ops.where(shown, columns - center, 0.0)
         weights = softmax(logits)
         rounded = ops.cast(dropped(weights), columns.dtype)
@@ -170,17 +170,19 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
     return product(logits, columns)
 
 
-def _find_center(columns, shown, axis):
-    """The mean of the values that are shown, in half precision; otherwise `None`.
+def _find_center(columns, axis, shown=None):
+    """The mean of the values that are shown, others being zero, in half precision; otherwise `None`.
 
     It may be added to the output by itself, as weights sum to one. Within the products it would be rounded
     together with the rest, and leave errors that are larger than what is left when sums are subtracted.
     """
     if not _is_half(columns.dtype):
         return None
-    total = ops.sum(as_float32(columns), axis=axis, keepdims=True)
-    count = ops.sum(ops.cast(shown, total.dtype), axis=axis, keepdims=True)
-    return ops.cast(total / ops.maximum(count, 1.0), columns.dtype)
+    center = ops.mean(as_float32(columns), axis=axis, keepdims=True)
+    if shown is not None:
+        share = ops.mean(ops.cast(shown, center.dtype), axis=axis, keepdims=True)
+        center = center / ops.where(share > 0, share, 1.0)
+    return ops.cast(center, columns.dtype)
 
 
 def _split(x, dtype):

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_synth import alignments
 from keras_synth.core.projections import PROJECTION_ARGUMENTS
+from keras_synth.core.serialization import serialize_layer
 from keras_synth.layers import masks
 from keras_synth.layers.attend import attend_by_logits
 from keras_synth.layers.multi_head import MultiHead
@@ -158,7 +159,7 @@ class SyntheticAttention(MultiHead):
     def get_config(self):
         config = super().get_config()
         if self.alignment_arguments is None:
-            config["alignment"] = keras.saving.serialize_keras_object(self.alignment)
+            config["alignment"] = serialize_layer(self.alignment)
         else:
             alignment_config = self.alignment.get_config()
             config.update({name: alignment_config[name] for name in self.alignment_arguments})

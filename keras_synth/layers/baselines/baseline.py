@@ -45,18 +45,21 @@ class Baseline(MultiHead):
         return self.from_config(self.get_config())
 
     def _check_masks(self, lengths, attention_mask=None, **given):
-        super()._check_masks(lengths, attention_mask=attention_mask, **given)
+        given = super()._check_masks(lengths, attention_mask=attention_mask, **given)
+        attention_mask = given["attention_mask"]
         if attention_mask is not None and not masks.hides_columns(attention_mask.shape):
             raise ValueError(
                 f"{type(self).__name__} '{self.name}' weighs no pairs of tokens, so its `attention_mask` "
                 "can only hide padding: it must have shape (batch, 1, S). "
                 f"Received: attention_mask of shape {tuple(attention_mask.shape)}"
             )
+        return given
 
     def mix(self, query, projected, mask, start_index, causal, training):
-        if mask.key is not None:
+        keys = mask.visible_keys
+        if keys is not None:
             projected = keras.tree.map_structure(
-                lambda tokens: ops.where(mask.key[:, :, None, None], tokens, 0), projected
+                lambda tokens: ops.where(keys[:, :, None, None], tokens, 0), projected
             )
         output, scores = self.mix_values(query, projected, start_index, causal, training)
         if mask.query is not None:
