@@ -111,11 +111,6 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
         """`(H, n, batch, ...)` as `(H, n, batch ...)`, for one product with each head's table."""
         return ops.reshape(x, (*ops.shape(x)[:2], -1))
 
-    def weigh_each():
-        """The weights of each example, `(batch, H, T, S)`."""
-        each = ops.broadcast_to(logits, (batch, heads, rows, length))
-        return softmax(ops.where(key[:, None, None], each, _LOWEST))
-
     @custom_gradient
     def product(logits, columns):
         columns = ops.where(shown, columns, 0.0)  # not a product: what is hidden may be infinite
@@ -127,6 +122,11 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
         total = ops.reshape(total, (heads, rows, batch))
         inverse = ops.where(total > 0, 1.0 / ops.where(total > 0, total, 1.0), 0.0)[..., None]
         enough = ops.all(ops.logical_or(total > _LEAST_SHARE, ops.logical_not(visible)))
+
+        def weigh_each():
+            """The weights of each example, `(batch, H, T, S)`."""
+            each = ops.broadcast_to(logits, (batch, heads, rows, length))
+            return softmax(ops.where(key[:, None, None], each, _LOWEST))
 
         def mix():
             mixed = ops.reshape(rounded @ flatten(columns), (heads, rows, batch, width))
