@@ -34,9 +34,7 @@ def export(
     `assets.extra/report.md`.
 
     Attention weights that do not depend on the input are computed once, here, and what inference does not
-    use is left out. Other models of Keras have `predict` with all their outputs: an output in dicts is named
-    by its keys, as `y_z` in `{"y": {"z": output}}`, another one by the layer that made it. Of names that
-    repeat, also those of inputs, the second is `name_1`, and so on.
+    use is left out.
 
     What a SavedModel can be asked are its signatures. Those with text are there if the model has a
     preprocessor; the first of a model is also its `serving_default`. In all of them the first axis is the
@@ -58,26 +56,31 @@ def export(
     `score` of a classifier: float32, the probability of the label, and `scores` those of all labels. All
     other scores: float32, the natural logarithm of the probability of what was generated, filled in, or
     given, its end included. Tokens: int32 of shape `(batch, length)`, where more than the model's
-    `max_length` is an error. Whatever else is float comes out as float32.
+    `max_length` is an error, and so is no token to generate from. Whatever else is float comes out as
+    float32.
+
+    Other models' outputs are named by the layers that made them, or by the keys of the dicts that they are
+    in, as `y_z` in `{"y": {"z": output}}`. Of names that repeat, also those of inputs, the second is
+    `name_1`, and so on.
 
     Args:
         model: A task or backbone of `keras_synth.models`, or another functional or sequential model of
             tensors.
-        path: string or path. The folder of the model's versions.
+        path: string or path. The folder of the model's versions. Its name is no number.
         labels: Sequence of strings. The names of a classifier's classes. Defaults to `"0"`, `"1"` and so
             on.
         sampler: A sampler of `keras_hub.samplers` or `keras_synth.models.BeamSampler`, or its name, by
             which the export generates. Defaults to the one that the model was compiled with.
         dtype: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`. The dtype of the weights, see
             `keras_synth.export.with_dtype`. Defaults to the model's.
-        warmup: Sequence of requests, dicts from the inputs of a signature to values, as
+        warmup: Sequence of requests, dicts from the inputs of a signature to batches of values, as
             `[{"text": ["one", "two"]}]`. TensorFlow Serving sends them to every signature with these
             inputs before it answers others. Needs the package tensorflow-serving-api, of the extra
             `serving`.
         format: `"saved_model"`, or `"litert"`, `"onnx"` or `"openvino"`, which have `predict` alone, by
-            Keras's own export, as `model.tflite`, `model.onnx` or `model.xml` in the version's folder.
-            LiteRT takes one example of `max_length` tokens. The last two need the packages of the extra
-            `formats`.
+            Keras's own export, as `model.tflite`, `model.onnx` or `model.xml` in the version's folder,
+            beside the files of the tokenizer. LiteRT takes one example of `max_length` tokens. The last two
+            need the packages of the extra `formats`.
         precompute: bool. Whether attention weights that do not depend on the input are computed once, here.
             Defaults to `True`.
         fold: The former name of `precompute`.
@@ -101,13 +104,19 @@ def export(
     >>> answer["y"].shape
     TensorShape([5, 2])
     """
+    model_name = pathlib.Path(path).resolve().name
+    if model_name.isdecimal():
+        raise ValueError(
+            "`path` must be the folder of all versions of a model, whose name is no number: `export` adds "
+            f"the next version. Received: path='{path}'"
+        )
     format = get_format(format, dtype, warmup)
     if dtype is not None:
         model = with_dtype(model, dtype)
     served = serve(model, labels)
     precompute = precompute if fold is None else fold
     with _sampling(model, sampler), precomputed() if precompute else contextlib.nullcontext():
-        return write_version(path, format.prepare(served, warmup, pathlib.Path(path).resolve().name))
+        return write_version(path, format.prepare(served, warmup, model_name))
 
 
 @contextlib.contextmanager

@@ -4,13 +4,12 @@ import dataclasses
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_synth.export.saved_model import prepare_saved_model
-from keras_synth.export.signatures import ServedModel
+from keras_synth.export.signatures import ServedModel, make_unique
 from keras_synth.export.variants import DTYPES
 from keras_synth.models.backbone import SynthesizerBackbone
 
@@ -41,53 +40,95 @@ class Format:
 class KerasFormat(Format):
     """A format that Keras exports to: the model itself, from tensors to tensors.
 
+    Where the model has a tokenizer, its files lie beside.
+
     Args:
         file: string. The name of the file.
-        batch_size: int. The size of a batch, if it must be known, and then lengths are known too.
-        options: Further arguments of `keras.Model.export`.
+        write: A function of a `ServedModel` and the path of the file, which writes it.
     """
 
     file: str
-    batch_size: int | None = None
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    write: Callable[[ServedModel, pathlib.Path], None]
 
     def prepare(self, served, warmup, model_name):
-        return lambda folder: self._write(served, folder / self.file)
+        tokenizer = getattr(getattr(served.model, "preprocessor", None), "tokenizer", None)
 
-    def _write(self, served, file):
-        length = None
-        if self.batch_size is not None and isinstance(served.backbone, SynthesizerBackbone):
-            length = served.backbone.max_length
+        def fill(folder):
+            self.write(served, folder / self.file)
+            if hasattr(tokenizer, "save_assets"):
+                tokenizer.save_assets(str(folder))
 
-        def spec(tensor):
-            sizes = (length if size is None else size for size in tensor.shape[1:])
-            return keras.InputSpec(shape=(self.batch_size, *sizes), dtype=tensor.dtype, name=tensor.name)
+        return fill
 
-        served.model.export(
-            str(file),
-            format=self.name,
-            input_signature=[keras.tree.map_structure(spec, served.input_structure)],
-            verbose=False,
-            **self.options,
+
+def _write_litert(served, file):
+    # Its runtime has no operations but its own, and these must know all shapes.
+    length = served.backbone.max_length if isinstance(served.backbone, SynthesizerBackbone) else None
+    builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
+    # The names of its outputs are the keys of a dict.
+    model = _WithOutputs(served.model, served.name_outputs)
+    _export(model, served, "litert", file, (1, length), target_spec=builtins)
+
+
+def _write_onnx(served, file):
+    import onnx
+
+    # In a dict, a key that is the name of an input would be an error.
+    _export(_WithOutputs(served.model, keras.tree.flatten), served, "onnx", file)
+    model = onnx.load(file)
+    names = make_unique([*served.input_specs, *served.output_names])[len(served.input_specs) :]
+    for output, name in zip(model.graph.output, names, strict=True):
+        model.graph.node.append(onnx.helper.make_node("Identity", [output.name], [name]))
+        output.name = name
+    onnx.save(model, file)
+
+
+def _write_openvino(served, file):
+    import openvino
+
+    _export(served.model, served, "openvino", file)
+    core = openvino.Core()
+    core.set_property({"ENABLE_MMAP": False})  # the files are written anew
+    model = core.read_model(file)
+    # It may have more outputs than the model, behind those.
+    for output, name in zip(model.outputs, served.output_names, strict=False):
+        output.tensor.add_names({name})
+    openvino.serialize(model, file)
+
+
+def _export(model, served, format, file, sizes=(None, None), **options):
+    """Exports by Keras, with a batch and lengths of these sizes where the model says nothing."""
+    batch_size, length = sizes
+    specs = [
+        keras.InputSpec(
+            shape=(batch_size, *(length if size is None else size for size in spec.shape[1:])),
+            dtype=spec.dtype.name,
+            name=name,
         )
+        for name, spec in served.input_specs.items()
+    ]
+    signature = [keras.tree.pack_sequence_as(served.input_structure, specs)]
+    model.export(str(file), format=format, input_signature=signature, verbose=False, **options)
+
+
+class _WithOutputs(keras.Model):
+    """A model whose outputs are arranged in another way, by a function."""
+
+    def __init__(self, model, arrange):
+        super().__init__(name=model.name)
+        self.model, self.arrange, self.built = model, arrange, True
+
+    def call(self, inputs, training=False):
+        return self.arrange(self.model(inputs, training=training))
 
 
 _FORMATS = {
     format.name: format
     for format in (
         Format("saved_model", DTYPES, "tensorflow"),
-        # Its runtime has no operations but its own, and these must know all shapes.
-        KerasFormat(
-            "litert",
-            ("float32", "int8"),
-            "tensorflow",
-            file="model.tflite",
-            batch_size=1,
-            options={"target_spec": {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}},
-        ),
-        KerasFormat("onnx", ("float32", "float16", "int8"), "tf2onnx", file="model.onnx"),
-        # With more outputs than one, of which the first is the model's.
-        KerasFormat("openvino", ("float32", "float16", "int8"), "openvino", file="model.xml"),
+        KerasFormat("litert", ("float32", "int8"), "tensorflow", "model.tflite", _write_litert),
+        KerasFormat("onnx", ("float32", "float16", "int8"), "tf2onnx", "model.onnx", _write_onnx),
+        KerasFormat("openvino", ("float32", "float16", "int8"), "openvino", "model.xml", _write_openvino),
     )
 }
 

@@ -151,7 +151,13 @@ class ServedGenerator(ServedTask):
         return signatures
 
     def generate_tokens(self, **inputs):
-        outputs = self.continue_prompt(self.check_lengths(inputs))
+        inputs = self.check_lengths(inputs)
+        begun = tf.debugging.assert_positive(
+            tf.shape(inputs[self.token_ids])[1],
+            f"`{self.token_ids}` must be sequences of at least one token, with which generation begins.",
+        )
+        with tf.control_dependencies([begun]):
+            outputs = self.continue_prompt(inputs)
         # As `predict` takes them.
         return {**outputs, self.mask: tf.cast(outputs[self.mask], inputs[self.mask].dtype)}
 

@@ -88,6 +88,11 @@ class ServedModel:
             return [self.model.layers[-1].name] * len(self.model.outputs)
         return self.model.output_names
 
+    @property
+    def output_names(self):
+        """The names of the model's outputs in their order."""
+        return list(self.name_outputs(self.model.compute_output_spec(self.input_structure)))
+
     def list_signatures(self) -> list[Signature]:
         """Lists the signatures; the first one is also `serving_default`."""
         return [Signature("predict", self.input_specs, self.predict)]

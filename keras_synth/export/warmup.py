@@ -22,32 +22,48 @@ def check_warmup(graphs: dict, requests: Sequence[Mapping]) -> list[tuple[str, d
         that have these inputs.
 
     Raises:
-        ValueError: If no signature has the inputs of a request.
+        ValueError: If a request is no dict of batches, or no signature has its inputs.
         ImportError: If tensorflow-serving-api is not installed, and there are requests.
     """
     if requests and importlib.util.find_spec("tensorflow_serving") is None:
         raise ImportError("`warmup` needs the package tensorflow-serving-api, of the extra `serving`.")
+    signatures = {name: graph.structured_input_signature[1] for name, graph in graphs.items()}
     checked = []
     for request in requests:
-        fitting = {}
-        for name, graph in graphs.items():
-            specs = graph.structured_input_signature[1]
-            if specs.keys() == request.keys():
-                fitting[name] = {
-                    key: tf.convert_to_tensor(value, specs[key].dtype) for key, value in request.items()
-                }
-                # A request that fails would keep the server from loading the model.
-                graph(**fitting[name])
+        if not isinstance(request, Mapping):
+            raise ValueError(
+                "A request in `warmup` must be a dict from the inputs of a signature to batches of values, "
+                f"as {{'text': ['one', 'two']}}. Received: {request!r}"
+            )
+        fitting = {name: specs for name, specs in signatures.items() if specs.keys() == request.keys()}
         if not fitting:
             raise ValueError(
                 "A request in `warmup` must have the inputs of a signature. Received: a request with "
                 f"{sorted(request)}; the signatures are "
-                + ", ".join(
-                    f"{name}: {sorted(g.structured_input_signature[1])}" for name, g in graphs.items()
-                )
+                + ", ".join(f"{name}: {sorted(specs)}" for name, specs in signatures.items())
             )
-        checked.extend(fitting.items())
+        for name, specs in fitting.items():
+            inputs = {key: _convert_to_batch(key, value, specs[key]) for key, value in request.items()}
+            # A request that fails would keep the server from loading the model.
+            graphs[name](**inputs)
+            checked.append((name, inputs))
     return checked
+
+
+def _convert_to_batch(name, value, spec):
+    try:
+        tensor = tf.convert_to_tensor(value, spec.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` of a request in `warmup` must be {spec.dtype.name}, without gaps. "
+            f"Received: {name}={value!r}"
+        ) from error
+    if not spec.shape.is_compatible_with(tensor.shape):
+        raise ValueError(
+            f"`{name}` of a request in `warmup` must be a batch, of shape {tuple(spec.shape)}. "
+            f"Received: {name}={value!r}, of shape {tuple(tensor.shape)}"
+        )
+    return tensor
 
 
 def write_warmup(requests: list[tuple[str, dict[str, tf.Tensor]]], model_name: str, path: pathlib.Path):

@@ -3,6 +3,7 @@
 import concurrent.futures
 import errno
 import json
+import os
 import pathlib
 import re
 import resource
@@ -13,6 +14,7 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text
 
 from keras_synth.export import export, with_dtype
 from keras_synth.export.versions import write_version
@@ -114,6 +116,29 @@ def test_an_error_that_no_version_explains_is_raised(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_version_is_on_the_disk_before_it_is_there(tmp_path, monkeypatch):
+    flushed, flush = [], os.fsync
+
+    def note(descriptor):
+        flushed.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    version = export(dense(), tmp_path)
+    files = {path.relative_to(version) for path in [version, *version.rglob("*")]}
+    partial = flushed[0]
+    assert partial.parent == tmp_path and partial.name.startswith(".")
+    assert {path.relative_to(partial) for path in flushed[:-1]} == files
+    assert flushed[-1] == tmp_path
+
+
+@pytest.mark.parametrize("end", ["model/1", "model/007", "model/1/.", "2/../1"])
+def test_a_path_with_a_version_is_refused(end, tmp_path):
+    with pytest.raises(ValueError, match="`path` must be the folder of all versions .* Received: path="):
+        export(dense(), tmp_path / end)
+    assert list(tmp_path.iterdir()) == []
+
+
 # Signatures
 
 
@@ -185,12 +210,17 @@ def test_models_of_other_kinds(tmp_path):
 def test_dropout_does_nothing_and_sampling_draws_anew(make_task, tmp_path):
     model = make_task("causal_lm", dropout=0.9, attention_dropout=0.9, feedforward_dropout=0.9)
     model.compile(sampler="greedy", jit_compile=False)
-    loaded = tf.saved_model.load(export(model, tmp_path, sampler="top_k"))
+    version = export(model, tmp_path, sampler="top_k")
+    loaded = tf.saved_model.load(version)
     assert isinstance(model.sampler, keras_hub.samplers.GreedySampler)
     scores = [loaded.score(text=TEXTS)["score"].numpy() for _ in range(2)]
     np.testing.assert_array_equal(*scores)
     answers = {tuple(loaded.generate(text=TEXTS)["text"].numpy()) for _ in range(4)}
     assert len(answers) > 1
+    report = (version / "assets.extra" / "report.md").read_text()
+    draws = ", which draws at random: equal requests get unequal answers\n"
+    assert f"- `generate`{draws}" in report and f"- `generate_tokens`{draws}" in report
+    assert report.count(draws) == 2 and "- `score`\n" in report
 
 
 def test_one_class_is_a_number(make_task, tokenizer, tmp_path):
@@ -357,6 +387,26 @@ def test_report(exported, classifier):
     report = (exported / "assets.extra" / "report.md").read_text()
     assert "- `classify_pair`\n  - from `second_text`: string (?)\n" in report
     assert "`SentencepieceTokenizeOp`: tensorflow_text" in report
+    assert "The oldest TensorFlow Serving that answers: 2.17." in report
+    assert "at random" not in report
     assert "Xla" not in report
     assert f"`variables{'/'}variables.data-00000-of-00001`" in report
     assert re.search(r"encoder_0/self_attention\S*\s+RandomAlignment\s+R\s", report)
+
+
+def test_report_of_operations_that_old_servers_lack(tmp_path):
+    @keras.saving.register_keras_serializable("tests")
+    class Trim(keras.layers.Layer):
+        def call(self, x):
+            rows = tf.RaggedTensor.from_tensor(tf.convert_to_tensor(x))
+            return tensorflow_text.RoundRobinTrimmer(2).trim([rows])[0].to_tensor()
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    x = keras.Input((None,), dtype="int32", name="x")
+    version = export(keras.Model(x, Trim(name="y")(x)), tmp_path)
+    np.testing.assert_array_equal(ask(version, x=tf.constant([[1, 2, 3]]))["y"], [[1, 2]])
+    report = (version / "assets.extra" / "report.md").read_text()
+    assert "- `TFText>RoundRobinTrim`: tensorflow_text" in report
+    assert "The oldest TensorFlow Serving that answers: 2.20." in report

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import sentencepiece
 
 from keras_synth.export import export, with_dtype
 
@@ -15,19 +16,22 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:keras.src.export.
 def litert(version):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
     runner = interpreter(str(version / "model.tflite")).get_signature_runner()
-    return lambda inputs: next(iter(runner(**inputs).values()))
+    return lambda inputs: runner(**inputs)
 
 
 def onnx(version):
     session = pytest.importorskip("onnxruntime").InferenceSession(version / "model.onnx")
-    return lambda inputs: session.run(None, inputs)[0]
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
 
 
 def openvino(version):
     core = pytest.importorskip("openvino").Core()
     # On some machines it computes in bfloat16 unless it is told otherwise.
     model = core.compile_model(version / "model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda inputs: model(inputs)[0]
+    return lambda inputs: {
+        name: value for output, value in model(inputs).items() for name in output.get_names()
+    }
 
 
 PACKAGES = {
@@ -66,8 +70,46 @@ def test_each_runtime_computes_what_the_model_computes(format, task, dtype, make
     for size in sizes:
         inputs = {name: ids.astype("int32") for name, ids in tokens(model, *size).items()}
         np.testing.assert_allclose(
-            ask(inputs), expected(inputs), rtol=1e-4, atol=2e-3 if dtype == "float16" else 1e-5
+            ask(inputs)["logits"], expected(inputs), rtol=1e-4, atol=2e-3 if dtype == "float16" else 1e-5
         )
+
+
+@pytest.mark.parametrize("format", PACKAGES)
+def test_outputs_have_the_names_of_a_saved_model(format, tmp_path):
+    runtime, packages = PACKAGES[format]
+    for package in packages:
+        pytest.importorskip(package)
+    a, b = (keras.Input((3,), name=name) for name in "ab")
+    twice, once = keras.layers.Dense(2, name="twice"), keras.layers.Dense(4, name="once")
+    model = keras.Model([a, b], [twice(a), once(b), twice(b), {"x": (once(a), twice(a))}])
+    answer = runtime(export(model, tmp_path, format=format))(inputs := {
+        name: np.random.default_rng(i).normal(size=(1, 3)).astype("float32") for i, name in enumerate("ab")
+    })  # fmt: skip
+    names = ["twice", "once", "twice_1", "x", "x_1"]
+    assert format == "openvino" or answer.keys() == set(names)
+    for name, value in zip(names, keras.tree.flatten(model(list(inputs.values()))), strict=True):
+        np.testing.assert_allclose(answer[name], value, atol=1e-5)
+
+
+def test_an_output_with_the_name_of_an_input(tmp_path):
+    pytest.importorskip("onnxruntime")
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, {"x": keras.layers.Dense(2)(x)})
+    inputs = {"x": np.ones((1, 3), "float32")}
+    answer = onnx(export(model, tmp_path, format="onnx"))(inputs)
+    np.testing.assert_allclose(answer["x_1"], model(inputs["x"])["x"], atol=1e-5)
+
+
+def test_texts_by_the_tokenizer_that_lies_beside(make_task, tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = make_task("classifier")
+    version = export(model, tmp_path, format="onnx")
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(version / "vocabulary.spm"))
+    text = "one three two"
+    ids = [tokenizer.bos_id(), *tokenizer.encode(text), tokenizer.eos_id()]
+    inputs = {"token_ids": np.array([ids], "int32"), "padding_mask": np.ones((1, len(ids)), "int32")}
+    expected = model(model.preprocessor([text]))
+    np.testing.assert_allclose(onnx(version)(inputs)["logits"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("format", ["onnx", "openvino"])

@@ -9,10 +9,14 @@ import sys
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_synth.export import export
 
-PROGRAM = pathlib.Path(__file__).parents[1] / "support" / "server_program.py"
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "support" / "server_program.py"
+BATCHING = (ROOT / "examples" / "serving" / "batching_parameters.txt").read_text()
 TEXTS = [
     b"one two",
     b"",
@@ -59,8 +63,8 @@ def translator(make_model, trained):
 
 
 @pytest.fixture(scope="module")
-def served(make_task, translator, file_tokenizer, tmp_path_factory):
-    """The models, and a function that returns the four answers of their exports to a request."""
+def exported(make_task, translator, file_tokenizer, tmp_path_factory):
+    """The models, the folders of their exports, and those loaded."""
     folder = tmp_path_factory.mktemp("saved_models")
     tokenizer, vocabulary = file_tokenizer
     tasks = {task: make_task(task, tokenizer, seed=3) for task in ("classifier", "masked_lm", "causal_lm")}
@@ -72,7 +76,14 @@ def served(make_task, translator, file_tokenizer, tmp_path_factory):
         task: str(export(model, folder / task, labels=labels.get(task))) for task, model in tasks.items()
     }
     vocabulary.unlink()
+    loaded = {task: tf.saved_model.load(version) for task, version in versions.items()}
+    return tasks, versions, loaded
 
+
+@pytest.fixture(scope="module")
+def served(exported, tmp_path_factory):
+    """The models, and a function that returns the four answers of their exports to a request."""
+    (tasks, versions, _), folder = exported, tmp_path_factory.mktemp("jobs")
     rng = np.random.default_rng(0)
     tokens = {
         task: {
@@ -273,3 +284,189 @@ def test_predict(served, task):
             np.testing.assert_allclose(answer[name], np.array(value), rtol=1e-4, atol=1e-4)
     for name, value in expected.items():
         assert empty[0][name].shape == (0, *value.shape[1:])
+
+
+# Tokens that come out can go in
+
+
+def signature(exported, task, name):
+    function = exported[2][task].signatures[name]
+
+    def ask(inputs):
+        answer = function(**{key: tf.constant(value) for key, value in inputs.items()})
+        return {key: value.numpy() for key, value in answer.items()}
+
+    return ask
+
+
+@pytest.mark.parametrize("task, side", [("causal_lm", ""), ("seq2seq_lm", "decoder_")])
+def test_generated_tokens_are_inputs(exported, task, side):
+    generate, predict = (signature(exported, task, name) for name in ("generate_tokens", "predict"))
+    mask = np.array([[1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0]], "int32")
+    prompt = {
+        f"{part}{name}": values
+        for part in {side, "encoder_" if side else ""}
+        for name, values in (("token_ids", np.full_like(mask, 9) * mask), ("padding_mask", mask))
+    }
+    answer = generate(prompt)
+    total = answer.pop("score")
+    assert {value.dtype for value in answer.values()} == {np.dtype("int32")}
+    inputs = {**prompt, **answer}
+    log_probabilities = log_softmax(predict(inputs)["logits"])[:, :-1]
+    picked = np.take_along_axis(log_probabilities, answer[f"{side}token_ids"][:, 1:, None], -1)[..., 0]
+    made = answer[f"{side}padding_mask"][:, 1:] * (1 - mask[:, 1:])
+    np.testing.assert_allclose(total, (picked * made).sum(-1), rtol=1e-4)
+    # A prompt without room comes back.
+    again = generate({**inputs, f"{side}padding_mask": np.ones_like(mask)})
+    np.testing.assert_array_equal(again[f"{side}token_ids"], answer[f"{side}token_ids"])
+
+
+@pytest.mark.parametrize("task, side", [("causal_lm", ""), ("seq2seq_lm", "decoder_")])
+def test_generation_begins_with_a_token(exported, task, side):
+    inputs = {tensor.name: np.ones((2, 3), "int32") for tensor in exported[0][task].inputs}
+    inputs |= {f"{side}{name}": np.ones((2, 0), "int32") for name in ("token_ids", "padding_mask")}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"`{side}token_ids` must be .* at least one"):
+        signature(exported, task, "generate_tokens")(inputs)
+
+
+# Requests that a server answers together
+
+
+class Refused(Exception):
+    """The server gives no answer."""
+
+
+def merge(requests, pad):
+    """What the batcher of TensorFlow Serving makes of requests: one, of all rows.
+
+    It pads each tensor with the tensor's first element, or refuses tensors of unequal sizes.
+    """
+    merged = {}
+    for name in requests[0]:
+        tensors = [request[name] for request in requests]
+        shapes = [tensor.shape[1:] for tensor in tensors]
+        if len(set(shapes)) > 1:
+            if not pad:
+                raise Refused(f"The tensors {name} have different shapes, and padding is turned off.")
+            longest = np.max(shapes, axis=0)
+            tensors = [
+                np.pad(
+                    tensor,
+                    [
+                        (0, 0),
+                        *((0, size - own) for own, size in zip(tensor.shape[1:], longest, strict=True)),
+                    ],
+                    constant_values=tensor.flat[0],
+                )
+                for tensor in tensors
+            ]
+        merged[name] = np.concatenate(tensors)
+    return merged
+
+
+def equal(answer, others):
+    """Whether an answer is those of several requests, one after the other."""
+    whole = {name: np.concatenate([other[name] for other in others]) for name in answer}
+    return all(
+        np.allclose(value, whole[name], rtol=1e-4, atol=1e-4)
+        if value.dtype == np.float32
+        else np.array_equal(value, whole[name])
+        for name, value in answer.items()
+    )
+
+
+def token_requests(model, lengths):
+    """Requests with tokens of these lengths, for a model's own inputs; positions are the first."""
+    rng = np.random.default_rng(0)
+    return [
+        {
+            tensor.name: np.ones((rows, length), "int32")
+            if "mask" in tensor.name
+            else rng.integers(5, 20, (rows, length), "int32")
+            for tensor in model.inputs
+        }
+        for rows, length in zip((1, 2, 1), lengths, strict=True)
+    ]
+
+
+def pad_with_zeros(request, length):
+    """As a client has to, which knows the largest length."""
+    return {name: np.pad(value, [(0, 0), (0, length - value.shape[1])]) for name, value in request.items()}
+
+
+SIGNATURES = [
+    ("classifier", "classify"),
+    ("classifier", "classify_pair"),
+    ("classifier", "predict"),
+    ("masked_lm", "fill_mask"),
+    ("masked_lm", "predict"),
+    ("causal_lm", "generate"),
+    ("causal_lm", "score"),
+    ("causal_lm", "predict"),
+    ("causal_lm", "generate_tokens"),
+    ("seq2seq_lm", "generate"),
+    ("seq2seq_lm", "score"),
+    ("seq2seq_lm", "predict"),
+    ("seq2seq_lm", "generate_tokens"),
+    ("backbone", "predict"),
+]
+
+
+def test_every_signature_is_asked_in_batches(exported):
+    assert set(SIGNATURES) == {
+        (task, name)
+        for task, loaded in exported[2].items()
+        for name in loaded.signatures
+        if name != "serving_default"
+    }
+
+
+@pytest.mark.parametrize("task, name", SIGNATURES)
+def test_requests_that_are_merged_have_the_answers_of_single_ones(exported, task, name):
+    """By the parameters of the example, and as the documentation tells clients to ask."""
+    pad = {"true": True, "false": False}[
+        re.search(r"^pad_variable_length_inputs: (\w+)", BATCHING, re.M)[1]
+    ]
+    ask, model = signature(exported, task, name), exported[0][task]
+    if name in ("predict", "generate_tokens"):
+        requests = token_requests(model, [3, 7, 5])
+        try:
+            merged = merge(requests, pad)
+        except Refused:
+            # An error is no other answer. Padded by the client, they are one batch.
+            requests = [pad_with_zeros(request, 8) for request in requests]
+            merged = merge(requests, pad)
+    else:
+        texts = [array(TEXTS[:1]), array(TEXTS[1:4]), array([b"one <mask> two"])]
+        inputs = {"classify_pair": ["text", "second_text"], "score": ["source", "target"]}
+        names = inputs.get(name, ["text"]) if task != "causal_lm" else ["text"]
+        requests = [dict.fromkeys(names, text) for text in texts]
+        merged = merge(requests, pad)
+    assert equal(ask(merged), [ask(request) for request in requests])
+
+
+def test_padding_by_a_client_changes_no_answer_and_by_the_server_does(exported):
+    ask = signature(exported, "classifier", "predict")
+    requests = token_requests(exported[0]["classifier"], [3, 7, 5])
+    alone = [ask(request) for request in requests]
+    assert equal(ask(merge([pad_with_zeros(request, 9) for request in requests], pad=False)), alone)
+    assert not equal(ask(merge(requests, pad=True)), alone)
+
+
+# Operations
+
+#: Of tensorflow-text, in 2.12, which TensorFlow Serving 2.17 to 2.19 contains, and in 2.20.
+TEXT_OPERATIONS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+
+
+@pytest.mark.parametrize("task", ["classifier", "masked_lm", "causal_lm", "seq2seq_lm", "backbone"])
+def test_old_servers_have_all_operations(exported, task):
+    folder = pathlib.Path(exported[1][task])
+    graph = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    graph = graph.meta_graphs[0].graph_def
+    operations = {node.op for node in graph.node}
+    operations.update(node.op for function in graph.library.function for node in function.node_def)
+    foreign = operations - set(dir(tf.raw_ops))
+    assert foreign <= TEXT_OPERATIONS and not any("XLA" in name.upper() for name in operations)
+    report = (folder / "assets.extra" / "report.md").read_text()
+    assert "The oldest TensorFlow Serving that answers: 2.17." in report

@@ -1,5 +1,6 @@
 """Requests by which a server warms up."""
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -38,4 +39,24 @@ def test_a_request_that_fails_is_no_request_to_export(make_task, tmp_path):
         export(
             make_task("classifier"), tmp_path / "m", warmup=[{"token_ids": tokens, "padding_mask": tokens}]
         )
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    "warmup, message",
+    [
+        ([{"text": "a"}], r"`text` of a request in `warmup` must be a batch, of shape \(None,\)"),
+        ([{"text": [["a"]]}], r"Received: text=\[\['a'\]\], of shape \(1, 1\)"),
+        (["a"], "must be a dict from the inputs .* Received: 'a'"),
+        ({"text": ["a"]}, "must be a dict from the inputs .* Received: 'text'"),
+        ([{"text": [1, 2]}], r"must be string, without gaps. Received: text=\[1, 2\]"),
+        ([{"text": ["a", ["b"]]}], "must be string, without gaps"),
+        ([{"txt": ["a"]}], r"Received: a request with \['txt'\]; the signatures are predict: \['text'\]"),
+    ],
+)
+def test_what_is_no_batch(warmup, message, tmp_path):
+    text = keras.Input((), dtype="string", name="text")
+    model = keras.Model(text, keras.layers.StringLookup(vocabulary=["one"], name="place")(text))
+    with pytest.raises(ValueError, match=message):
+        export(model, tmp_path / "m", warmup=warmup)
     assert not (tmp_path / "m").exists()
