@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import pytest
-from helpers import close
+from helpers import BATCH, HEADS, KEY_DIM, LENGTH, WIDTH, check_causality, close, normal, randomize
+from oracle import relu, sigmoid, weights_of
 
 from keras_synth import alignments, layers
 
-BATCH, LENGTH, WIDTH, HEADS, KEY_DIM, MAX_LENGTH = 3, 5, 7, 2, 11, 13
+MAX_LENGTH = 13
 NAMES = ("bottleneck", "convolution", "convolutional_bottleneck", "gated_linear")
 CONVOLUTIONS = ("convolution", "convolutional_bottleneck")
 CLASSES = {
@@ -21,21 +22,11 @@ CLASSES = {
 }
 
 
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
-
-
-def randomize(layer):
-    for number, weight in enumerate(layer.weights):
-        weight.assign(0.5 * normal(*weight.shape, seed=(7, number)))
-    return layer
-
-
 def make(name, dtype="float64", **kwargs):
     cls, arguments = CLASSES[name]
     layer = cls(HEADS, KEY_DIM, MAX_LENGTH, dtype=dtype, **{**arguments, **kwargs})
     layer.build((None, None, WIDTH))
-    return randomize(layer)
+    return randomize(layer, seed=7)
 
 
 def attention(name, dtype="float64"):
@@ -46,14 +37,9 @@ def attention(name, dtype="float64"):
     return layer
 
 
-def relu(x):
-    return np.maximum(x, 0)
-
-
 def expected_logits(name, layer, x, mask=None, causal=False):
     """The formulas of the docstrings, token by token and head by head."""
-    weights = {weight.path.split("/", 1)[-1]: np.asarray(weight) for weight in layer.weights}
-    weights = {path.removeprefix(layer.name + "/"): value for path, value in weights.items()}
+    weights = weights_of(layer)
     batch, length, width = x.shape
     if mask is not None:
         x = x * mask[..., None]
@@ -70,7 +56,7 @@ def expected_logits(name, layer, x, mask=None, causal=False):
         hidden = token @ weights["hidden/kernel"][:, h] + weights["hidden/bias"][h]
         if name == "gated_linear":
             gate = token @ weights["gate/kernel"][:, h] + weights["gate/bias"][h]
-            hidden = hidden / (1 + np.exp(-gate))
+            hidden = hidden * sigmoid(gate)
         else:
             hidden = relu(hidden)
         if "bottleneck" in name:
@@ -138,11 +124,7 @@ def test_the_content_of_padding_reaches_no_other_token(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_causal_attention_does_not_see_the_future(name):
-    layer, x = attention(name), normal(BATCH, LENGTH, WIDTH)
-    whole = layer(x, use_causal_mask=True)
-    for length in range(1, LENGTH):
-        changed = np.concatenate([x[:, :length], normal(BATCH, 4, WIDTH, seed=5)], axis=1)
-        close(layer(changed, use_causal_mask=True)[:, :length], whole[:, :length])
+    check_causality(attention(name), normal(BATCH, LENGTH, WIDTH))
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -3,16 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from helpers import close, outputs_and_gradients
+from helpers import BATCH, KEY_DIM, LENGTH, WIDTH, close, normal, outputs_and_gradients
 
 from keras_synth import alignments, layers
 
-BATCH, LENGTH, WIDTH, KEY_DIM = 3, 5, 7, 11
 PATTERNS = alignments.PATTERNS
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def pattern(name, length, tokens=None, causal=False):

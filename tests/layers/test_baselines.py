@@ -5,20 +5,28 @@ import json
 import keras
 import numpy as np
 import pytest
-from helpers import close, outputs_and_gradients
+from helpers import (
+    BATCH,
+    HEADS,
+    KEY_DIM,
+    LENGTH,
+    WIDTH,
+    check_causality,
+    close,
+    normal,
+    outputs_and_gradients,
+    randomize,
+)
+from helpers import PADDING as MASK
+from oracle import sigmoid, softmax, weights_of
 
 from keras_synth import layers
 from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.baselines import DynamicConvolution, LightweightConvolution, LinearAttention
 
-BATCH, LENGTH, WIDTH, HEADS, KEY_DIM, MAX_LENGTH = 3, 5, 7, 2, 11, 13
+MAX_LENGTH = 13
 CONVOLUTIONS = ("lightweight_convolution", "dynamic_convolution")
 NAMES = (*CONVOLUTIONS, "linear")
-MASK = np.array([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], bool)
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def unbuilt(name, dtype="float64", **kwargs):
@@ -33,18 +41,7 @@ def unbuilt(name, dtype="float64", **kwargs):
 def make(name, dtype="float64", **kwargs):
     layer = unbuilt(name, dtype, **kwargs)
     layer.build((None, None, WIDTH))
-    for number, weight in enumerate(layer.weights):
-        weight.assign(0.5 * normal(*weight.shape, seed=(7, number)))
-    return layer
-
-
-def softmax(x):
-    weights = np.exp(x - x.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def weights_of(layer):
-    return {weight.path.removeprefix(layer.name + "/"): np.asarray(weight) for weight in layer.weights}
+    return randomize(layer, seed=7)
 
 
 def expected_output(name, layer, x, mask=None, causal=False):
@@ -58,7 +55,7 @@ def expected_output(name, layer, x, mask=None, causal=False):
 
     values = dense(x, "value")
     if name in CONVOLUTIONS:
-        values = values / (1 + np.exp(-dense(x, "gate")))
+        values = values * sigmoid(dense(x, "gate"))
     values = values * mask[:, :, None, None]
     scores = np.zeros((batch, HEADS, length, length))
     for b, h, t in np.ndindex(batch, HEADS, length):
@@ -147,11 +144,7 @@ def test_padding_to_a_longer_length_changes_nothing(name):
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_causal_convolutions_do_not_see_the_future(name):
-    layer, x = make(name), normal(BATCH, LENGTH, WIDTH)
-    whole = layer(x, use_causal_mask=True)
-    for length in range(1, LENGTH):
-        changed = np.concatenate([x[:, :length], normal(BATCH, 4, WIDTH, seed=5)], axis=1)
-        close(layer(changed, use_causal_mask=True)[:, :length], whole[:, :length])
+    check_causality(make(name), normal(BATCH, LENGTH, WIDTH))
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -186,40 +179,90 @@ def test_linear_attention_takes_values_of_another_length():
     assert layer(x, normal(BATCH, 11, WIDTH)).shape == (BATCH, LENGTH, WIDTH)
 
 
-def test_what_cannot_be_is_an_error():
-    x = normal(BATCH, LENGTH, WIDTH)
-    linear, convolution = make("linear"), make("dynamic_convolution")
+def test_linear_attention_cannot_be_causal():
     with pytest.raises(ValueError, match="LinearAttention .* cannot be causal.* use_causal_mask=True"):
-        linear(x, use_causal_mask=True)
+        make("linear")(normal(BATCH, LENGTH, WIDTH), use_causal_mask=True)
+
+
+def test_linear_attention_cannot_decode_with_a_cache():
     with pytest.raises(ValueError, match="LinearAttention .* cannot decode with a cache"):
-        linear.init_cache(BATCH, LENGTH)
+        make("linear").init_cache(BATCH, LENGTH)
+
+
+def test_a_sequence_longer_than_max_length_is_an_error():
     with pytest.raises(ValueError, match="max_length=13 .* length 14"):
-        linear(normal(BATCH, 14, WIDTH))
+        make("linear")(normal(BATCH, 14, WIDTH))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_take_no_values_of_another_length(name):
+    x = normal(BATCH, LENGTH, WIDTH)
     with pytest.raises(ValueError, match="query of length 5, value of length 4"):
-        convolution(x, x[:, :4])
+        make(name)(x, x[:, :4])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_of_the_wrong_shape_is_an_error(name):
     with pytest.raises(ValueError, match=r"`value_mask` of .* shape \(3, 5\).*shape \(3, 4\)"):
-        convolution(x, value_mask=MASK[:, :4])
-    for layer in (linear, convolution):
-        for shape in [(5, 5), (3, 5, 5), (3, 2, 5, 5)]:
-            with pytest.raises(ValueError, match=r"can only hide padding: .*\(batch, 1, S\)"):
-                layer(x, attention_mask=np.ones(shape, bool))
-    with pytest.raises(ValueError, match="`dropout` of .* Received: dropout=1"):
-        unbuilt("linear", dropout=1)
-    for argument in ("rank", "max_length"):
-        with pytest.raises(ValueError, match=f"`{argument}` of .* positive integer.*{argument}=0"):
-            unbuilt("linear", **{argument: 0})
-    with pytest.raises(ValueError, match="`kernel_size` of .* positive integer.*kernel_size=0"):
-        unbuilt("dynamic_convolution", kernel_size=0)
+        make(name)(normal(BATCH, LENGTH, WIDTH), value_mask=MASK[:, :4])
 
 
-def test_blocks_refuse_a_baseline_that_does_not_fit():
+@pytest.mark.parametrize("shape", [(5, 5), (3, 5, 5), (3, 2, 5, 5)])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_attention_mask_can_only_hide_padding(name, shape):
+    with pytest.raises(ValueError, match=r"can only hide padding: .*\(batch, 1, S\)"):
+        make(name)(normal(BATCH, LENGTH, WIDTH), attention_mask=np.ones(shape, bool))
+
+
+@pytest.mark.parametrize(
+    "name, argument, allowed",
+    [
+        *((name, "dropout", "") for name in NAMES),
+        ("linear", "rank", "positive integer.*"),
+        ("linear", "max_length", "positive integer.*"),
+        *((name, "kernel_size", "positive integer.*") for name in CONVOLUTIONS),
+    ],
+)
+def test_a_wrong_argument_is_an_error(name, argument, allowed):
+    value = 1 if argument == "dropout" else 0
+    with pytest.raises(ValueError, match=f"`{argument}` of .*{allowed}Received.*{argument}={value}"):
+        unbuilt(name, **{argument: value})
+
+
+def test_by_name_linear_attention_needs_max_length():
     with pytest.raises(ValueError, match="max_length.* must be a positive integer"):
         SynthesizerEncoder(9, 2, attention="linear")
+
+
+@pytest.mark.parametrize("as_config", [False, True])
+def test_a_baseline_must_have_the_heads_of_the_block(as_config):
+    layer = unbuilt("dynamic_convolution")
+    attention = keras.saving.serialize_keras_object(layer) if as_config else layer
     with pytest.raises(ValueError, match="num_heads=2, but the attention has num_heads=3"):
-        SynthesizerEncoder(9, 3, attention=unbuilt("dynamic_convolution"))
+        SynthesizerEncoder(9, 3, attention=attention)
+
+
+def test_a_decoder_block_refuses_linear_attention():
     block = SynthesizerDecoder(9, 2, attention="linear", max_length=MAX_LENGTH)
     with pytest.raises(ValueError, match="cannot be causal"):
         block(normal(BATCH, LENGTH, 6))
+
+
+def linear_as(form):
+    layer = unbuilt("linear")
+    return {"name": "linear", "layer": layer, "config": keras.saving.serialize_keras_object(layer)}[form]
+
+
+@pytest.mark.parametrize("form", ["name", "layer", "config"])
+def test_the_check_refuses_linear_attention_where_it_would_be_causal(form):
+    layers.check_attention(linear_as(form), HEADS, MAX_LENGTH)
+    with pytest.raises(ValueError, match="LinearAttention cannot be causal"):
+        layers.check_attention(linear_as(form), HEADS, MAX_LENGTH, use_causal_mask=True)
+
+
+@pytest.mark.parametrize("name", [name for name in layers.ATTENTIONS if name != "linear"])
+def test_all_others_can_be_causal(name):
+    layers.check_attention(name, HEADS, MAX_LENGTH, use_causal_mask=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -105,5 +105,14 @@ def outputs_and_gradients(layer, x, **arguments):
     return outputs, [gradients[0], *gradients[1]]
 
 
+def check_causality(layer, x):
+    """That no output of a layer changes with the tokens after it."""
+    whole = layer(x, use_causal_mask=True)
+    for length in range(1, x.shape[1]):
+        other = normal(x.shape[0], 4, x.shape[2], seed=5)
+        changed = np.concatenate([x[:, :length], other], axis=1)
+        close(layer(changed, use_causal_mask=True)[:, :length], whole[:, :length])
+
+
 def close(actual, expected, tolerance=TOLERANCE):
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), tolerance, tolerance)

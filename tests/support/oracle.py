@@ -12,6 +12,11 @@ def dense(equation, x, layer):
     return np.einsum(equation, x, array(layer.kernel)) + (0 if layer.bias is None else array(layer.bias))
 
 
+def weights_of(layer):
+    """The weights of a layer by their paths within it."""
+    return {weight.path.split(f"{layer.name}/", 1)[-1]: array(weight) for weight in layer.weights}
+
+
 def relu(x):
     return np.maximum(x, 0)
 
@@ -78,8 +83,13 @@ def logits(alignment, query, key=None):
     return np.broadcast_to(result, (batch, alignment.num_heads, rows, columns))
 
 
-def softmax(logits, mask):
-    """Softmax over the columns that `mask` shows; zeros where it shows none."""
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(logits, mask=None):
+    """Softmax over the columns that `mask` shows, all by default; zeros where it shows none."""
+    mask = np.ones(logits.shape, dtype=bool) if mask is None else mask
     result = np.zeros(logits.shape)
     for index in np.ndindex(logits.shape[:-1]):
         shown = mask[index]
