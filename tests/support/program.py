@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import sys
+import traceback
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -40,6 +41,17 @@ def train(name, folder, variant, drop_remainder=False, **kwargs):
     return model, example[0]
 
 
+def check(folder, function, variant, *arguments):
+    """Calls a function of this module, and saves how it failed: nothing, if it did not."""
+    path = folder / f"{function.__name__}, {variant}.txt"
+    try:
+        function(*arguments)
+    except (Exception, pytest.fail.Exception):
+        path.write_text(traceback.format_exc())
+    else:
+        path.touch()
+
+
 def mirrored(count):
     cpus = [f"CPU:{i}" for i in range(count)]
     return tf.distribute.MirroredStrategy(cpus, tf.distribute.ReductionToOneDevice())
@@ -55,19 +67,21 @@ def replicas(folder):
         train(name, folder, "one device")
         with two.scope():
             model, _ = train(name, folder, "two replicas", steps_per_execution=2)
-        variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
-        assert all(isinstance(variable.value, tf.distribute.DistributedValues) for variable in variables)
+        check(folder, variables_are_distributed, name, model)
     with mirrored(4).scope():
         train("classifier", folder, "four replicas")
     with tf.distribute.MultiWorkerMirroredStrategy().scope():
         train("classifier", folder, "a single worker")
-    replicas_draw_different_numbers(two)
-    bfloat16_with_callbacks(two, folder)
-    a_gradient_that_one_replica_cannot_represent(two)
-    what_replicas_cannot_do(two)
+    for function in ON_TWO_REPLICAS:
+        check(folder, function, "two replicas", two, folder)
 
 
-def replicas_draw_different_numbers(two):
+def variables_are_distributed(model):
+    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    assert all(isinstance(variable.value, tf.distribute.DistributedValues) for variable in variables)
+
+
+def replicas_draw_different_numbers(two, folder):
     with two.scope():
         inputs = keras.Input((50,))
         outputs = keras.layers.Dense(1, use_bias=False)(keras.layers.Dropout(0.5, seed=1)(inputs))
@@ -85,7 +99,7 @@ def replicas_draw_different_numbers(two):
     assert np.any(steps[0] != steps[1])
 
 
-def bfloat16_with_callbacks(two, folder):
+def bfloat16_follows_rates_set_by_callbacks(two, folder):
     def fit(dtype, callbacks):
         random.seed(1)
         model, (x, y, weight) = causal_language_model(dtype)
@@ -103,10 +117,11 @@ def bfloat16_with_callbacks(two, folder):
     np.testing.assert_allclose(history["learning_rate"], expected)
     same_rates = keras.callbacks.LearningRateScheduler(lambda epoch: expected[epoch])
     np.testing.assert_allclose(history["loss"], fit("float32", [same_rates])[1]["loss"], rtol=1e-2)
-    from_two_devices_to_one_and_back(two, model, folder / "model.keras")
+    check(folder, a_saved_model_loads_on_one_device_and_on_two, "two replicas", two, folder, model)
 
 
-def from_two_devices_to_one_and_back(two, model, path):
+def a_saved_model_loads_on_one_device_and_on_two(two, folder, model):
+    path = folder / "model.keras"
     model.save(path)
     on_one = keras.models.load_model(path)
     with two.scope():
@@ -121,7 +136,7 @@ def from_two_devices_to_one_and_back(two, model, path):
     np.testing.assert_array_equal(*answers)
 
 
-def a_gradient_that_one_replica_cannot_represent(two):
+def a_gradient_that_one_replica_cannot_represent_changes_no_weight(two, folder):
     with two.scope():
         model, (x, y, weight) = causal_language_model("mixed_float16")
     model.compile("sgd")  # named, it is made under the scope
@@ -140,16 +155,29 @@ def a_gradient_that_one_replica_cannot_represent(two):
     assert step(1.0) == (True, scale / 2)
 
 
-def what_replicas_cannot_do(two):
+def an_optimizer_of_another_scope_is_refused(two, folder):
+    with two.scope():
+        model, _ = causal_language_model()
+    with pytest.raises(ValueError, match="under the scope of the model's strategy, MirroredStrategy"):
+        model.compile(keras.optimizers.SGD(0.1))
+
+
+def accumulated_gradients_are_refused(two, folder):
     with two.scope():
         model, _ = causal_language_model()
         accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="under the scope of the model's strategy, MirroredStrategy"):
-        model.compile(keras.optimizers.SGD(0.1))
     with pytest.raises(ValueError, match="2 replicas no optimizer can accumulate.*_steps=2"):
         model.compile(accumulating)
+
+
+def xla_is_refused(two, folder):
+    with two.scope():
+        model, _ = causal_language_model()
     with pytest.raises(ValueError, match="2 replicas `jit_compile` must be 'auto' or False"):
         model.compile("sgd", jit_compile=True)
+
+
+def several_steps_at_once_are_refused_with_collectives(two, folder):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model, _ = causal_language_model()
         with pytest.raises(ValueError, match="`steps_per_execution` must be 1.*steps_per_execution=2"):
@@ -158,28 +186,41 @@ def what_replicas_cannot_do(two):
 
 def workers(folder):
     """Two tasks on three workers; others, and what else may go wrong, on two."""
-    from keras_synth.training import TimeLimit, any_worker, is_chief, num_workers, strategy
+    from keras_synth.training import num_workers, strategy
 
     where = strategy("multi_worker")
     this, count = where.cluster_resolver.task_id, num_workers(where)
-    assert is_chief(where) == (this == 0)
-    assert any_worker(where, this == 1) and not any_worker(where, False)
+    check(folder, workers_know_of_each_other, f"worker {this} of {count}", where)
     for name in TASKS_OF_WORKERS[count]:
         with where.scope():
             model, _ = train(name, folder, f"worker {this} of {count}")
-    if count == 3:
-        return
+    if count == 2:
+        for function in ON_TWO_WORKERS:
+            check(folder, function, f"worker {this} of 2", where, folder, model)
 
-    # One file, which TensorFlow could not split among the workers.
+
+def workers_know_of_each_other(where):
+    from keras_synth.training import any_worker, is_chief
+
+    this = where.cluster_resolver.task_id
+    assert is_chief(where) == (this == 0)
+    assert any_worker(where, this == 1) and not any_worker(where, False)
+
+
+def batches_of_one_file_are_split_by_examples(where, folder, model):
+    this = where.cluster_resolver.task_id
     path = folder / "numbers.txt"
     lines = tf.data.TextLineDataset(path).map(lambda line: tf.strings.to_number(line, tf.int32))
     batch = next(iter(where.experimental_distribute_dataset(lines.batch(4))))
     (share,) = where.experimental_local_results(batch)
     np.testing.assert_array_equal(share, [2 * this, 2 * this + 1])
 
-    # The clock of one worker stops all; the chief alone saves, in a place that they share.
+
+def the_clock_of_one_worker_stops_all_and_the_chief_alone_saves(where, folder, model):
+    from keras_synth.training import TimeLimit, is_chief
+
     x, y, weight = TASKS["causal_language_model"]()[1]
-    callbacks = [TimeLimit(0.0 if this == 1 else 60.0)]
+    callbacks = [TimeLimit(60.0 if is_chief(where) else 0.0)]
     if is_chief(where):
         callbacks += [
             keras.callbacks.ModelCheckpoint(folder / name, save_weights_only=name.endswith(".h5"))
@@ -192,6 +233,22 @@ def workers(folder):
             loaded = keras.models.load_model(folder / "model.keras")
         for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+#: Checks of replicas in one process, and of workers.
+ON_TWO_REPLICAS = (
+    replicas_draw_different_numbers,
+    bfloat16_follows_rates_set_by_callbacks,
+    a_gradient_that_one_replica_cannot_represent_changes_no_weight,
+    an_optimizer_of_another_scope_is_refused,
+    accumulated_gradients_are_refused,
+    xla_is_refused,
+    several_steps_at_once_are_refused_with_collectives,
+)
+ON_TWO_WORKERS = (
+    batches_of_one_file_are_split_by_examples,
+    the_clock_of_one_worker_stops_all_and_the_chief_alone_saves,
+)
 
 
 def devices(folder):

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from program import PROGRAM, TASKS, TASKS_OF_WORKERS
+from program import ON_TWO_REPLICAS, ON_TWO_WORKERS, PROGRAM, TASKS, TASKS_OF_WORKERS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -34,20 +34,37 @@ def start_workers(count, folder):
         yield start("workers", folder, TF_CONFIG=json.dumps(config))
 
 
+class Outcome:
+    """What the processes left: results of trainings, failures of checks, and what they printed."""
+
+    def __init__(self, folder, processes):
+        self.folder = folder
+        try:
+            self.output = "\n".join(process.communicate(timeout=400)[0][-5000:] for process in processes)
+        finally:
+            for process in processes:
+                process.kill()
+        self.return_codes = [process.returncode for process in processes]
+
+    def read(self, name, load):
+        path = self.folder / name
+        assert path.exists(), f"No process came to {name}:\n{self.output}"
+        return load(path)
+
+    def trained(self, task, variant):
+        return self.read(f"{task}, {variant}.npz", lambda path: dict(np.load(path)))
+
+    def failure(self, check, variant):
+        return self.read(f"{check}, {variant}.txt", lambda path: path.read_text())
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """What each variant of training saved, by task and variant."""
+def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     (folder / "numbers.txt").write_text("".join(f"{i}\n" for i in range(8)))
-    processes = [start("replicas", folder), *start_workers(2, folder), *start_workers(3, folder)]
-    try:
-        outputs = [process.communicate(timeout=400)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-5000:]
-    return {tuple(path.stem.split(", ")): dict(np.load(path)) for path in folder.glob("*.npz")}
+    return Outcome(
+        folder, [start("replicas", folder), *start_workers(2, folder), *start_workers(3, folder)]
+    )
 
 
 CASES = [
@@ -63,14 +80,34 @@ CASES = [
 ]
 
 
+CHECKS = [
+    *(("variables_are_distributed", task) for task in TASKS),
+    *((function.__name__, "two replicas") for function in ON_TWO_REPLICAS),
+    ("a_saved_model_loads_on_one_device_and_on_two", "two replicas"),
+    *(("workers_know_of_each_other", f"worker {i} of {n}") for n in TASKS_OF_WORKERS for i in range(n)),
+    *((function.__name__, f"worker {i} of 2") for function in ON_TWO_WORKERS for i in range(2)),
+]
+
+
 @pytest.mark.parametrize("task, variant", CASES)
-def test_losses_metrics_and_weights_are_those_of_one_device(results, task, variant):
-    expected, actual = results[task, "one device"], results[task, variant]
+def test_losses_metrics_and_weights_are_those_of_one_device(outcome, task, variant):
+    expected, actual = outcome.trained(task, "one device"), outcome.trained(task, variant)
     assert expected.keys() == actual.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=2e-6, err_msg=name)
 
 
-def test_nothing_else_was_saved(results):
-    one_device = {(task, "one device") for task in TASKS}
-    assert results.keys() == one_device | set(CASES)
+@pytest.mark.parametrize("check, variant", CHECKS)
+def test_what_several_devices_or_processes_must_do(outcome, check, variant):
+    failure = outcome.failure(check, variant)
+    assert not failure, failure
+
+
+def test_all_processes_ended_well(outcome):
+    assert not any(outcome.return_codes), outcome.output
+
+
+def test_nothing_else_was_saved(outcome):
+    cases = [*((task, "one device") for task in TASKS), *CASES]
+    assert {path.name for path in outcome.folder.glob("*.npz")} == {f"{t}, {v}.npz" for t, v in cases}
+    assert {path.name for path in outcome.folder.glob("*,*.txt")} == {f"{c}, {v}.txt" for c, v in CHECKS}
