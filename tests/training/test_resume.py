@@ -105,18 +105,32 @@ def test_on_jax():
     subprocess.run(command, env={**os.environ, "KERAS_BACKEND": "jax"}, check=True)
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.nightly)])
-def test_killed_processes_on_one_device_on_two_replicas_and_on_two_workers(kills, tmp_path):
+@pytest.fixture(scope="module", params=[1, pytest.param(20, marks=pytest.mark.nightly)])
+def killed_processes(request, tmp_path_factory):
+    """The folder of trainings in processes, some of them killed, and what the program printed."""
     program = pathlib.Path(__file__).parents[1] / "support" / "killed.py"
-    subprocess.run([sys.executable, program, tmp_path, str(kills)], check=True)
-    ends = {path.parent: np.load(path) for path in tmp_path.glob("*/*/end *.npz")}
-    places = {folder.parent.name for folder in ends if folder.name.startswith("killed")}
-    assert places == {"one process", "two replicas", "two workers"}
-    for folder, end in ends.items():
-        expected = ends[folder.with_name("undisturbed")]
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, program, folder, str(request.param)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return folder, result.stdout[-5000:], result.returncode
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("place", ["one process", "two replicas", "two workers"])
+def test_killed_processes_end_as_undisturbed_ones(killed_processes, place):
+    folder, output, _ = killed_processes
+    killed = list(folder.glob(f"{place}/killed*/end *.npz"))
+    assert killed, output
+    for path in killed:
+        end, expected = np.load(path), np.load(folder / place / "undisturbed" / path.name)
         for name, array in expected.items():
             np.testing.assert_array_equal(end[name], array)
+
+
+@pytest.mark.tensorflow
+def test_the_program_that_kills_processes_ended_well(killed_processes):
+    _, output, return_code = killed_processes
+    assert return_code == 0, output
 
 
 def test_no_more_than_the_steps_since_the_last_save_are_trained_again(tmp_path):
