@@ -295,13 +295,13 @@ def test_precomputed_weights_give_the_same_answers(make_task, tmp_path):
     np.testing.assert_allclose(
         ask(precomputed, text=TEXTS)["scores"], ask(raw, text=TEXTS)["scores"], rtol=1e-4
     )
-    finished, raw = (
+    softened, raw = (
         next(value for value in weights(version) if value.shape == table.shape)
         for version in (precomputed, raw)
     )
     np.testing.assert_array_equal(raw, table)
     # Each row is the softmax of the table's, but for a factor.
-    ratio = finished / np.exp(raw)
+    ratio = softened / np.exp(raw)
     np.testing.assert_allclose(ratio, np.broadcast_to(ratio[..., :1], ratio.shape), rtol=1e-5)
 
 
