@@ -115,7 +115,7 @@ class FixedPatternAlignment(Alignment):
         return ops.stack(heads, axis=-3)
 
     def get_config(self):
-        return {**super().get_config(), "patterns": self.patterns}
+        return {**super().get_config(), "patterns": list(self.patterns)}
 
 
 def _positions(query_length, key_length, start_index):

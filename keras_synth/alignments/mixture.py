@@ -1,6 +1,7 @@
 """Alignments made of other alignments: weighted sums of them, and heads of different kinds."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_synth.alignments.alignment import Alignment
@@ -17,6 +18,8 @@ class CompoundAlignment(Alignment):
         alignments: A list of at least two alignment layers, or serialized configs of some.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
+
+    takes_scale = True
 
     def __init__(self, alignments, **kwargs):
         parts = [
@@ -78,25 +81,22 @@ class CompoundAlignment(Alignment):
     def init_cache(self, batch_size, length):
         return tuple(part.init_cache(batch_size, length) for part in self.alignments)
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=None
+    ):
         keys = self.project_key(query) if keys is None else keys
+        arguments = dict(start_index=start_index, key_length=key_length, key_mask=key_mask, causal=causal)
         logits = [
-            self.call_part(
-                i,
-                query,
-                keys=part_keys,
-                start_index=start_index,
-                key_length=key_length,
-                key_mask=key_mask,
-                causal=causal,
+            _scale_logits(part, part_scale, query, keys=part_keys, **arguments)
+            for part, part_scale, part_keys in zip(
+                self.alignments, self.scale_parts(scale), keys, strict=True
             )
-            for i, part_keys in enumerate(keys)
         ]
         return self.join(query, logits)
 
-    def call_part(self, i, query, **arguments):
-        """The logits of a part, as `join` takes them."""
-        return self.alignments[i](query, **arguments)
+    def scale_parts(self, scale):
+        """What the logits of each part are multiplied by, where those of the whole are by `scale`."""
+        return [scale] * len(self.alignments)
 
     def join(self, query, logits):
         """Makes one tensor of the `logits` of the parts, a list of `(H, T, S)` and `(batch, H, T, S)`."""
@@ -148,11 +148,10 @@ class MixtureAlignment(CompoundAlignment):
             autocast=False,
         )
 
-    def call_part(self, i, query, **arguments):
-        part, weight = self.alignments[i], ops.softmax(self.mixture_logits, axis=0)[i]
-        if part.takes_scale:
-            return ops.cast(part(query, scale=weight, **arguments), weight.dtype)
-        return weight * ops.cast(part(query, **arguments), weight.dtype)
+    def scale_parts(self, scale):
+        weights = ops.softmax(self.mixture_logits, axis=0)
+        weights = weights if scale is None else weights * scale
+        return [weights[i] for i in range(len(self.alignments))]
 
     def join(self, query, logits):
         # What has no batch axis is added up before the rest joins it.
@@ -203,9 +202,24 @@ class HeadwiseAlignment(CompoundAlignment):
         ]
         return ops.concatenate(everywhere, axis=0)
 
+    def scale_parts(self, scale):
+        if scale is None:
+            return super().scale_parts(scale)
+        ends = np.cumsum([part.num_heads for part in self.alignments])
+        return [scale[end - part.num_heads : end] for part, end in zip(self.alignments, ends, strict=True)]
+
     def join(self, query, logits):
         dtype = keras.backend.result_type(*(part.dtype for part in logits))
         if any(len(part.shape) == 4 for part in logits):
             batch = ops.shape(query)[0]
             logits = [ops.broadcast_to(part, (batch, *ops.shape(part)[-3:])) for part in logits]
         return ops.concatenate([ops.cast(part, dtype) for part in logits], axis=-3)
+
+
+def _scale_logits(alignment, scale, query, **arguments):
+    """The logits of an alignment times a scale, which may be `None`."""
+    if scale is None:
+        return alignment(query, **arguments)
+    if alignment.takes_scale:
+        return ops.cast(alignment(query, scale=scale, **arguments), scale.dtype)
+    return scale * ops.cast(alignment(query, **arguments), scale.dtype)

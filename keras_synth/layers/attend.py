@@ -143,12 +143,14 @@ def _attend_block(logits, mask, columns, drop):
         columns: Tensor of shape `(n, H, S', v)`, of which the first `S` count.
         drop: As in `Block`.
     """
+    shown = None
     if mask is not None:
         logits = hide(logits, mask)
+        shown = ops.swapaxes(ops.any(mask, axis=-2, keepdims=True), -1, -2)
     if logits.shape[-1] is not None:
         columns = cut(columns, 0, logits.shape[-1], axis=-2)
     if drop is None:
-        return softmax_product(logits, columns)
+        return softmax_product(logits, columns, shown)
     return ops.matmul(drop(ops.cast(softmax(logits), columns.dtype)), columns)
 
 

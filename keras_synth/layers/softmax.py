@@ -50,8 +50,7 @@ def hide(logits, mask):
     return hidden(logits)
 
 
-@custom_gradient
-def softmax_product(logits, columns):
+def softmax_product(logits, columns, shown=None):
     """`O = softmax(B) V`, with a gradient that reads and writes tensors of the size of `B` less often.
 
     With the weights `W = softmax(B)` and `dW = dO V^T`, the gradient of the logits is
@@ -61,27 +60,33 @@ def softmax_product(logits, columns):
     Args:
         logits: Tensor of shape `(..., T, S)`.
         columns: Tensor of shape `(..., S, v)`.
+        shown: bool tensor of shape `(..., S, 1)`, the values that are not hidden from all rows.
     """
-    weights = ops.cast(softmax(logits), columns.dtype)
-    center = _find_center(columns, axis=-2)
-    columns = columns if center is None else columns - center
-    output = ops.matmul(weights, columns)
-    length, width = columns.shape[-2:]
 
-    def gradient(upstream):
-        sums = ops.sum(as_float32(output) * as_float32(upstream), axis=-1, keepdims=True)
-        if width is not None and (length is None or width < length):
-            subtracted = _split(-sums, columns.dtype)
-            ones = [ops.ones((*ops.shape(columns)[:-1], 1), dtype=columns.dtype)] * len(subtracted)
-            left = ops.concatenate([upstream, *subtracted], axis=-1)
-            right = ops.concatenate([columns, *ones], axis=-1)
-            by_weights = ops.matmul(left, ops.swapaxes(right, -1, -2))
-        else:
-            by_weights = as_float32(ops.matmul(upstream, ops.swapaxes(columns, -1, -2))) - sums
-        by_columns = ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
-        return ops.cast(ops.cast(weights, by_weights.dtype) * by_weights, logits.dtype), by_columns
+    @custom_gradient
+    def product(logits, columns):
+        weights = ops.cast(softmax(logits), columns.dtype)
+        center = _find_center(columns, -2, shown)
+        columns = columns if center is None else columns - center
+        output = ops.matmul(weights, columns)
+        length, width = columns.shape[-2:]
 
-    return output if center is None else output + center, gradient
+        def gradient(upstream):
+            sums = ops.sum(as_float32(output) * as_float32(upstream), axis=-1, keepdims=True)
+            if width is not None and (length is None or width < length):
+                subtracted = _split(-sums, columns.dtype)
+                ones = [ops.ones((*ops.shape(columns)[:-1], 1), dtype=columns.dtype)] * len(subtracted)
+                left = ops.concatenate([upstream, *subtracted], axis=-1)
+                right = ops.concatenate([columns, *ones], axis=-1)
+                by_weights = ops.matmul(left, ops.swapaxes(right, -1, -2))
+            else:
+                by_weights = as_float32(ops.matmul(upstream, ops.swapaxes(columns, -1, -2))) - sums
+            by_logits = ops.cast(ops.cast(weights, by_weights.dtype) * by_weights, logits.dtype)
+            return by_logits, ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
+
+        return output if center is None else output + center, gradient
+
+    return product(logits, columns)
 
 
 def softmax_product_with_padding(logits, columns, key, visible, drop=None):
@@ -171,13 +176,14 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
 
 
 def _find_center(columns, axis, shown=None):
-    """The mean of the values that are shown, others being zero, in half precision; otherwise `None`.
+    """The mean of the values that are shown, in half precision; otherwise `None`.
 
     It may be added to the output by itself, as weights sum to one. Within the products it would be rounded
     together with the rest, and leave errors that are larger than what is left when sums are subtracted.
     """
     if not _is_half(columns.dtype):
         return None
+    columns = columns if shown is None else ops.where(shown, columns, 0.0)
     center = ops.mean(as_float32(columns), axis=axis, keepdims=True)
     if shown is not None:
         share = ops.mean(ops.cast(shown, center.dtype), axis=axis, keepdims=True)

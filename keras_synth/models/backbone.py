@@ -4,37 +4,30 @@ import keras
 import keras_hub
 
 from keras_synth import alignments
+from keras_synth.core.checks import check_choice, check_positive_int
 from keras_synth.core.initializers import fork_seed
-from keras_synth.layers import SynthesizerDecoder, SynthesizerEncoder
+from keras_synth.core.serialization import serialize_arguments
+from keras_synth.core.signatures import own_parameters
+from keras_synth.layers import SynthesizerBlock, SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.residual import make_normalization
 from keras_synth.models.embedding import SynthesizerEmbedding
-from keras_synth.models.sizes import size_config
+from keras_synth.models.sizes import get_size
 
-#: The arguments of a backbone that its blocks take as they are.
-_BLOCK_ARGUMENTS = (
+#: The arguments of blocks that backbones give them by themselves, as each block needs others.
+_GIVEN = {
+    "intermediate_dim",
+    "num_heads",
+    "attention",
     "max_length",
     "dropout",
-    "attention_dropout",
-    "feedforward_dropout",
-    "use_gated_activation",
-    "normalization",
-    "layer_norm_epsilon",
-    "normalize_first",
-    "use_bias",
-)
-_CONFIG = (
-    "vocabulary_size",
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "attention",
-    *_BLOCK_ARGUMENTS,
-    "positions",
-    "tie_word_embeddings",
+    "kernel_initializer",
+    "bias_initializer",
+    "relative_bias",
     "seed",
-)
-
+}
+#: The options of blocks, which backbones take and hand on, and the defaults that differ.
+BLOCK_OPTIONS = tuple(name for name in own_parameters(SynthesizerBlock) if name not in _GIVEN)
+_DEFAULTS = {"attention_dropout": 0.0, "normalize_first": True}
 
 #: What a decoder block calls its caches, in the order in which it returns them.
 _CACHES = ("self_attention_cache", "cross_attention_cache")
@@ -58,16 +51,6 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         attention: The self-attention, as in `keras_synth.layers.SynthesizerEncoder`, or a list with one
             for each block. Defaults to `"random+dot_product"`.
         dropout: float. Dropout of the embeddings and of the output of each sublayer. Defaults to `0.1`.
-        attention_dropout: float. Dropout of the attention weights. Defaults to `0.0`.
-        feedforward_dropout: float. Dropout of the feed-forward networks' hidden layer. Defaults to
-            `0.0`.
-        activation: Activation of the feed-forward networks. Defaults to `"relu"`.
-        use_gated_activation: bool. Whether the feed-forward networks have a gate. Defaults to `False`.
-        normalization: `"layer_norm"` or `"rms_norm"`. Defaults to `"layer_norm"`.
-        layer_norm_epsilon: float. Epsilon of the normalizations. Defaults to `1e-5`.
-        normalize_first: bool. Whether blocks are pre-norm, with a normalization after the last one.
-            Defaults to `True`.
-        use_bias: bool. Whether attention and the feed-forward networks have biases. Defaults to `True`.
         positions: `"sinusoidal"`, `"learned"`, `"relative_bias"` or `None`. With the third, a bias for each
             distance is added to the logits of self-attention, one for all blocks of a stack, as in
             [Raffel et al., 2019](https://arxiv.org/abs/1910.10683). Defaults to `"sinusoidal"`.
@@ -75,7 +58,10 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             of their own. Defaults to `True`.
         seed: int. The seed of dropout. Defaults to `None`.
         dtype: The dtype policy of all layers.
-        **kwargs: Keyword arguments of `keras_hub.models.Backbone`.
+        **kwargs: The options of blocks, as `keras_synth.layers.SynthesizerBlock` documents them, but for
+            initializers. Other defaults than there: `attention_dropout` is `0.0`, and `normalize_first` is
+            `True`, with a normalization after the last block. And keyword arguments of
+            `keras_hub.models.Backbone`.
     """
 
     def __init__(
@@ -88,14 +74,6 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         max_length,
         attention="random+dot_product",
         dropout=0.1,
-        attention_dropout=0.0,
-        feedforward_dropout=0.0,
-        activation="relu",
-        use_gated_activation=False,
-        normalization="layer_norm",
-        layer_norm_epsilon=1e-5,
-        normalize_first=True,
-        use_bias=True,
         positions="sinusoidal",
         tie_word_embeddings=True,
         seed=None,
@@ -108,18 +86,13 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             ("hidden_dim", hidden_dim),
             ("max_length", max_length),
         ):
-            check_positive_int(name, value)
+            check_positive_int(type(self), name, value)
         if hidden_dim % num_heads:
             raise ValueError(
                 f"`num_heads` must divide `hidden_dim`. Received: num_heads={num_heads}, "
                 f"hidden_dim={hidden_dim}"
             )
-        if positions not in POSITIONS:
-            raise ValueError(
-                f"`positions` must be one of {', '.join(map(repr, POSITIONS))}. "
-                f"Received: positions={positions!r}"
-            )
-        has_relative_bias = positions == "relative_bias"
+        check_choice(type(self), "positions", positions, POSITIONS)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -128,26 +101,22 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.max_length = max_length
-        self.attention = one_per_layer(attention, num_layers)
+        self.attention = one_per_layer(type(self), attention, num_layers)
         self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.feedforward_dropout = feedforward_dropout
-        self.activation = keras.activations.get(activation)
-        self.use_gated_activation = use_gated_activation
-        self.normalization = normalization
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.normalize_first = normalize_first
-        self.use_bias = use_bias
         self.positions = positions
         self.tie_word_embeddings = tie_word_embeddings
         self.seed = seed
+        for name in BLOCK_OPTIONS:
+            default = _DEFAULTS.get(name, own_parameters(SynthesizerBlock)[name].default)
+            setattr(self, name, kwargs.pop(name, default))
+        self.activation = keras.activations.get(self.activation)
 
         # === Layers ===
         self.embedding = SynthesizerEmbedding(
             vocabulary_size,
             hidden_dim,
             max_length,
-            None if has_relative_bias else positions,
+            None if positions == "relative_bias" else positions,
             tie_word_embeddings,
             dropout,
             fork_seed(seed, "embedding"),
@@ -156,50 +125,57 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         )
         self.token_embedding = self.embedding.token_embedding
 
-        def stack(cls, name, attention):
-            """The blocks of one side, and the normalization after them."""
-            relative_bias = None
-            if has_relative_bias:
-                relative_bias = alignments.RelativeBiasAlignment(
-                    num_heads, dtype=dtype, name=f"{name}_relative_bias"
-                )
-            blocks = [
-                cls(
-                    intermediate_dim,
-                    num_heads,
-                    attention=spec,
-                    activation=self.activation,
-                    **{argument: getattr(self, argument) for argument in _BLOCK_ARGUMENTS},
-                    relative_bias=relative_bias,
-                    seed=fork_seed(seed, f"{name}_{i}"),
-                    dtype=dtype,
-                    name=f"{name}_{i}",
-                )
-                for i, spec in enumerate(attention)
-            ]
-            if normalize_first:
-                norm = make_normalization(
-                    normalization, layer_norm_epsilon, dtype=dtype, name=f"{name}_norm"
-                )
-            else:
-                norm = keras.layers.Identity(dtype=dtype, name=f"{name}_norm")
-            return blocks, norm
-
         # === Functional Model ===
-        inputs, outputs = self.connect(stack)
+        inputs, outputs = self.connect(dtype)
         super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
-    def connect(self, stack):
+    def connect(self, dtype):
         """Makes the stacks of blocks and runs them.
 
         Args:
-            stack: A function from a class of blocks, a name and a list of alignments to a list of blocks
-                and the normalization after them.
+            dtype: The dtype policy of all layers.
 
         Returns:
             The inputs and outputs of the functional model.
         """
         raise NotImplementedError
+
+    def make_stack(self, block, name, attention, dtype):
+        """Makes the blocks of one side, and the normalization after them.
+
+        Args:
+            block: The class of the blocks.
+            name: string. What their names begin with.
+            attention: The list of what each of them attends with.
+            dtype: The dtype policy of all layers.
+        """
+        relative_bias = None
+        if self.positions == "relative_bias":
+            relative_bias = alignments.RelativeBiasAlignment(
+                self.num_heads, dtype=dtype, name=f"{name}_relative_bias"
+            )
+        blocks = [
+            block(
+                self.intermediate_dim,
+                self.num_heads,
+                attention=spec,
+                max_length=self.max_length,
+                dropout=self.dropout,
+                relative_bias=relative_bias,
+                seed=fork_seed(self.seed, f"{name}_{i}"),
+                dtype=dtype,
+                name=f"{name}_{i}",
+                **{option: getattr(self, option) for option in BLOCK_OPTIONS},
+            )
+            for i, spec in enumerate(attention)
+        ]
+        if self.normalize_first:
+            norm = make_normalization(
+                self.normalization, self.layer_norm_epsilon, dtype=dtype, name=f"{name}_norm"
+            )
+        else:
+            norm = keras.layers.Identity(dtype=dtype, name=f"{name}_norm")
+        return blocks, norm
 
     @classmethod
     def from_size(cls, size, **kwargs):
@@ -212,21 +188,21 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         Raises:
             ValueError: If the size is unknown.
         """
-        return cls(**{**size_config(size), **kwargs})
+        return cls(**{**get_size(size), **kwargs})
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in _CONFIG},
-            "activation": keras.activations.serialize(self.activation),
-        }
+        names = [*own_parameters(SynthesizerBackbone), *BLOCK_OPTIONS]
+        names.remove("dtype")  # which the base class serializes
+        return {**super().get_config(), **serialize_arguments(self, names)}
 
 
 class Encoding:
     """Mixin: a stack of encoder blocks."""
 
-    def make_encoder(self, stack):
-        self.encoder_layers, self.encoder_norm = stack(SynthesizerEncoder, "encoder", self.attention)
+    def make_encoder(self, dtype):
+        self.encoder_layers, self.encoder_norm = self.make_stack(
+            SynthesizerEncoder, "encoder", self.attention, dtype
+        )
 
     def encode(self, token_ids, padding_mask):
         """The encoder's output, `(batch, T, hidden_dim)`."""
@@ -239,8 +215,10 @@ class Encoding:
 class Decoding:
     """Mixin: a stack of decoder blocks, which also decodes step by step with a cache."""
 
-    def make_decoder(self, stack, attention):
-        self.decoder_layers, self.decoder_norm = stack(SynthesizerDecoder, "decoder", attention)
+    def make_decoder(self, attention, dtype):
+        self.decoder_layers, self.decoder_norm = self.make_stack(
+            SynthesizerDecoder, "decoder", attention, dtype
+        )
 
     def decode(self, token_ids, padding_mask, **encoder):
         """The decoder's output, `(batch, T, hidden_dim)`.
@@ -315,9 +293,9 @@ def tokens_and_mask(side=""):
     }
 
 
-def one_per_layer(attention, num_layers):
-    """A list with the alignment spec of each layer, in a form that JSON can hold."""
-    check_positive_int("num_layers", num_layers)
+def one_per_layer(owner, attention, num_layers):
+    """A list with the attention of each layer, in a form that JSON can hold."""
+    check_positive_int(owner, "num_layers", num_layers)
     if not isinstance(attention, (list, tuple)):
         attention = [attention] * num_layers
     if len(attention) != num_layers:
@@ -326,9 +304,3 @@ def one_per_layer(attention, num_layers):
             f"Received: a list of {len(attention)}"
         )
     return [alignments.serialize(spec) for spec in attention]
-
-
-def check_positive_int(name, value):
-    """Raises a `ValueError` if the argument called `name` is no positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")

@@ -4,8 +4,8 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_synth.models.causal_lm_preprocessor import SynthesizerCausalLMPreprocessor
 from keras_synth.models.decoder_backbone import SynthesizerDecoderBackbone
+from keras_synth.models.preprocessors import SynthesizerCausalLMPreprocessor
 from keras_synth.models.task import GenerativeModel
 
 

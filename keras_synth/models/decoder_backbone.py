@@ -22,11 +22,9 @@ class SynthesizerDecoderBackbone(Decoding, SynthesizerBackbone):
         max_length: int. The longest sequence.
         attention: The self-attention, as in `keras_synth.layers.SynthesizerDecoder`, or a list with one
             for each block. Defaults to `"random+dot_product"`.
-        **kwargs: `dropout`, `attention_dropout`, `feedforward_dropout`, `activation`,
-            `use_gated_activation`, `normalization`, `layer_norm_epsilon`, `normalize_first`, `use_bias`,
-            `positions`, `tie_word_embeddings` and `seed`, as in
-            `keras_synth.models.SynthesizerEncoderDecoderBackbone`, `dtype`, and keyword arguments of
-            `keras_hub.models.Backbone`.
+        **kwargs: `positions`, `tie_word_embeddings`, `seed` and `dtype`, as in
+            `keras_synth.models.SynthesizerEncoderDecoderBackbone`; the options of blocks, such as `dropout`
+            and `activation`, as there; and keyword arguments of `keras_hub.models.Backbone`.
 
     Raises:
         ValueError: If `num_heads` does not divide `hidden_dim`, or another argument is wrong.
@@ -44,7 +42,7 @@ class SynthesizerDecoderBackbone(Decoding, SynthesizerBackbone):
     TensorShape([3, 7, 16])
     """
 
-    def connect(self, stack):
-        self.make_decoder(stack, self.attention)
+    def connect(self, dtype):
+        self.make_decoder(self.attention, dtype)
         inputs = tokens_and_mask()
         return inputs, self.decode(**inputs)

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_synth.core.serialization import to_plain
 from keras_synth.models.backbone import (
     Decoding,
     Encoding,
@@ -32,16 +33,6 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
             for each block. Defaults to `"random+dot_product"`.
         decoder_attention: The same for the decoder. Defaults to `attention`.
         dropout: float. Dropout of the embeddings and of the output of each sublayer. Defaults to `0.1`.
-        attention_dropout: float. Dropout of the attention weights. Defaults to `0.0`.
-        feedforward_dropout: float. Dropout of the feed-forward networks' hidden layer. Defaults to
-            `0.0`.
-        activation: Activation of the feed-forward networks. Defaults to `"relu"`.
-        use_gated_activation: bool. Whether the feed-forward networks have a gate. Defaults to `False`.
-        normalization: `"layer_norm"` or `"rms_norm"`. Defaults to `"layer_norm"`.
-        layer_norm_epsilon: float. Epsilon of the normalizations. Defaults to `1e-5`.
-        normalize_first: bool. Whether blocks are pre-norm, with a normalization after the last one.
-            Defaults to `True`.
-        use_bias: bool. Whether attention and the feed-forward networks have biases. Defaults to `True`.
         positions: `"sinusoidal"`, `"learned"`, `"relative_bias"` or `None`. With the third, a bias for each
             distance is added to the logits of self-attention, one for all blocks of a stack, as in
             [Raffel et al., 2019](https://arxiv.org/abs/1910.10683). Defaults to `"sinusoidal"`.
@@ -49,7 +40,10 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
             of their own. Defaults to `True`.
         seed: int. The seed of dropout. Defaults to `None`.
         dtype: The dtype policy of all layers.
-        **kwargs: Keyword arguments of `keras_hub.models.Backbone`.
+        **kwargs: The options of blocks, as `keras_synth.layers.SynthesizerBlock` documents them, but for
+            initializers. Other defaults than there: `attention_dropout` is `0.0`, and `normalize_first` is
+            `True`, with a normalization after the last block. And keyword arguments of
+            `keras_hub.models.Backbone`.
 
     Raises:
         ValueError: If `num_heads` does not divide `hidden_dim`, or another argument is wrong.
@@ -84,7 +78,7 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
         **kwargs,
     ):
         self.decoder_attention = one_per_layer(
-            attention if decoder_attention is None else decoder_attention, num_layers
+            type(self), attention if decoder_attention is None else decoder_attention, num_layers
         )
         super().__init__(
             vocabulary_size,
@@ -97,9 +91,9 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
             **kwargs,
         )
 
-    def connect(self, stack):
-        self.make_encoder(stack)
-        self.make_decoder(stack, self.decoder_attention)
+    def connect(self, dtype):
+        self.make_encoder(dtype)
+        self.make_decoder(self.decoder_attention, dtype)
         encoder, decoder = tokens_and_mask("encoder_"), tokens_and_mask("decoder_")
         encoder_output = self.encode(*encoder.values())
         decoder_output = self.decode(
@@ -114,4 +108,4 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
         return {**encoder, **decoder}, outputs
 
     def get_config(self):
-        return {**super().get_config(), "decoder_attention": self.decoder_attention}
+        return {**super().get_config(), "decoder_attention": to_plain(self.decoder_attention)}

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 
 from keras_synth.models.encoder_backbone import SynthesizerEncoderBackbone
-from keras_synth.models.masked_lm_preprocessor import SynthesizerMaskedLMPreprocessor
+from keras_synth.models.preprocessors import SynthesizerMaskedLMPreprocessor
 from keras_synth.models.task import LanguageModel
 
 

@@ -5,7 +5,7 @@ import keras_hub
 from keras import ops
 
 from keras_synth.models.encoder_decoder_backbone import SynthesizerEncoderDecoderBackbone
-from keras_synth.models.seq2seq_lm_preprocessor import SynthesizerSeq2SeqLMPreprocessor
+from keras_synth.models.preprocessors import SynthesizerSeq2SeqLMPreprocessor
 from keras_synth.models.task import GenerativeModel
 
 

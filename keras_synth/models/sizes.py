@@ -73,7 +73,7 @@ SIZES = {
 }
 
 
-def size_config(size):
+def get_size(size):
     """A copy of the arguments that `SIZES` has for `size`."""
     if size not in SIZES:
         raise ValueError(f"`size` must be one of {', '.join(map(repr, SIZES))}. Received: size={size!r}")

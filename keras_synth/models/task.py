@@ -7,7 +7,7 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
-from keras_synth.models.sequence_length import check_lengths
+from keras_synth.models.preprocessors import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.step import ReplicaTraining
 

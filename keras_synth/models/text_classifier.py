@@ -5,8 +5,8 @@ import keras_hub
 from keras import ops
 
 from keras_synth.models.encoder_backbone import SynthesizerEncoderBackbone
+from keras_synth.models.preprocessors import SynthesizerTextClassifierPreprocessor
 from keras_synth.models.task import SynthesizerTask
-from keras_synth.models.text_classifier_preprocessor import SynthesizerTextClassifierPreprocessor
 
 
 @keras.saving.register_keras_serializable("keras_synth")

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers import ALL, BATCH, HEADS, LENGTH, MAX_LENGTH, PADDING, WIDTH, attention, close, inputs
 
-from keras_synth import layers
+from keras_synth import alignments, layers
 
 COMPILED = ["random", "factorized_random", "dense", "factorized_dense", "dot_product", "nested"]
 
@@ -129,3 +129,33 @@ def test_blocks_keep_what_is_known_of_a_shape(block):
 )
 def test_compute_output_shape_agrees_with_the_output(layer, width, shape):
     assert layer.compute_output_shape(shape) == (*shape[:2], width)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", [name for name in alignments.NAMES if "pattern" not in name])
+def test_xla_refuses_a_sequence_longer_than_max_length(name):
+    x = keras.Input((None, WIDTH))
+    model = keras.Model(x, layers.SyntheticAttention(HEADS, 3, name, max_length=12)(x))
+    model.compile(jit_compile=True)
+    for length in (8, 11):
+        assert model.predict(inputs(length=length), verbose=0).shape == (BATCH, length, WIDTH)
+    if name != "dot_product":
+        with pytest.raises(tf.errors.InvalidArgumentError, match="12"):
+            model.predict(inputs(length=13), verbose=0)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", [*alignments.NAMES, "random+dot_product"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_an_empty_batch_has_gradients(name, causal):
+    layer, x = attention(name), tf.constant(inputs(batch=0))
+
+    def compute(**masks):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, use_causal_mask=causal, **masks))
+        return tape.gradient(loss, [weight.value for weight in layer.trainable_weights])
+
+    padding = {"query_mask": np.ones((0, LENGTH), bool), "value_mask": np.ones((0, LENGTH), bool)}
+    for masks in ({}, padding):
+        for gradient in [*compute(**masks), *tf.function(compute)(**masks)]:
+            assert not np.any(gradient)

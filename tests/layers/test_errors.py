@@ -168,3 +168,49 @@ def test_errors_name_the_layer():
     layer = layers.RandomSynthesizer(HEADS, KEY_DIM, N, name="my_layer")
     with pytest.raises(ValueError, match="RandomSynthesizer 'my_layer'"):
         layer(inputs(), query_mask=np.ones((1, 1, 1)))
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 5, WIDTH)])
+def test_inputs_have_three_axes(shape):
+    message = r"`query` of DotProductAttention 'mine' .*\(batch, tokens, width\)"
+    for x in (np.ones(shape), keras.Input(shape[1:])):
+        with pytest.raises(ValueError, match=message):
+            layers.DotProductAttention(2, 4, name="mine")(x)
+
+
+def test_a_list_is_no_input():
+    with pytest.raises(ValueError, match="`query` of DotProductAttention 'mine' .*type list"):
+        layers.DotProductAttention(2, 4, name="mine")([inputs(), inputs()])
+
+
+@pytest.mark.parametrize("length", [LENGTH - 1, LENGTH + 1])
+def test_a_key_has_the_length_of_the_value(length):
+    for x, key in [
+        (inputs(), inputs(length=length)),
+        (keras.Input((LENGTH, WIDTH)), keras.Input((length, WIDTH))),
+    ]:
+        with pytest.raises(ValueError, match=f"`key` of .* length {length}, value of length {LENGTH}"):
+            layers.DotProductAttention(2, 4)(x, x, key=key)
+
+
+@pytest.mark.parametrize("output_shape", [0, -1, 2.5, "3", (3, 0)])
+def test_output_shape_is_made_of_positive_integers(output_shape):
+    with pytest.raises(ValueError, match="`output_shape` of DotProductAttention 'mine'"):
+        layers.DotProductAttention(2, 4, output_shape=output_shape, name="mine")
+
+
+def test_a_convolution_says_that_its_cache_needs_the_width_of_the_tokens():
+    with pytest.raises(ValueError, match="must be built before `init_cache`"):
+        layers.SyntheticAttention(2, 3, "convolution", max_length=9).init_cache(2, 3)
+
+
+@pytest.mark.parametrize("index", [-1, 8, 30])
+@pytest.mark.parametrize("name", ["random", "dot_product"])
+def test_an_index_in_a_tensor_is_checked_where_it_is_known(name, index):
+    layer = attention(name)
+    with pytest.raises(ValueError, match=f"`cache_update_index` must be from 0 to 7. .*={index}"):
+        layer(
+            inputs(length=1),
+            cache=layer.init_cache(BATCH, 8),
+            cache_update_index=keras.ops.convert_to_tensor(index),
+        )

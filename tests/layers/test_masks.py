@@ -7,6 +7,9 @@ import pytest
 from helpers import ALL, BATCH, HEADS, LENGTH, PADDING, SHARED, WIDTH, attention, close, inputs, random_mask
 from keras import ops
 
+from keras_synth import alignments
+from keras_synth.layers import FixedPatternAttention
+
 T = S = LENGTH
 MASKS = {
     "none": {},
@@ -198,3 +201,27 @@ def test_a_mask_for_all_examples_needs_no_batch_axis(layers, name):
     mask = ops.convert_to_tensor(random_mask(T, S))
     batched = ops.broadcast_to(mask, (BATCH, T, S))
     close(layers[name](inputs(), attention_mask=mask), layers[name](inputs(), attention_mask=batched))
+
+
+@pytest.mark.parametrize("name", ["convolution", "random+convolution", "dot_product"])
+def test_an_attention_mask_hides_the_same_whichever_axes_it_has(name):
+    layer, x = attention(name), inputs()
+    by_column = PADDING[:, None]
+    close(
+        layer(x, attention_mask=by_column),
+        layer(x, attention_mask=by_column.repeat(LENGTH, axis=1)),
+    )
+
+
+def test_fixed_and_learned_heads_take_an_attention_mask_for_all_examples():
+    layer, x = FixedPatternAttention(8, 4, patterns=alignments.PATTERNS), inputs()
+    mask = np.array([[1, 1, 1, 0, 0]])
+    close(layer(x, attention_mask=mask), layer(x, attention_mask=mask.repeat(LENGTH, axis=0)), 1e-5)
+
+
+def test_masks_may_be_lists():
+    layer, x = attention("random"), inputs()
+    close(layer(x, value_mask=PADDING.tolist()), layer(x, value_mask=PADDING))
+    positions = np.tri(LENGTH).tolist()
+    close(layer(x, attention_mask=positions), layer(x, use_causal_mask=True))
+    assert layer(keras.Input((LENGTH, WIDTH)), attention_mask=positions).shape == (None, LENGTH, WIDTH)

@@ -1,11 +1,14 @@
 """Dtype policies, and gradients where there is nothing to attend to."""
 
 import random
+import re
 
 import keras
 import numpy as np
 import pytest
-from helpers import ALL, BATCH, LENGTH, PADDING, WIDTH, attention, inputs, outputs_and_gradients
+import tensorflow as tf
+from helpers import ALL, BATCH, LENGTH, PADDING, WIDTH, attention, inputs, normal, outputs_and_gradients
+from keras import ops
 
 from keras_synth import layers
 
@@ -84,3 +87,66 @@ def test_a_model_trains_in_low_precision(policy):
     data = np.random.default_rng(1).integers(0, 3, size=(BATCH, LENGTH))
     history = model.fit(data, np.ones((BATCH, 1)), epochs=5, verbose=0).history["loss"]
     assert np.all(np.isfinite(history)) and history[-1] < history[0]
+
+
+def gradients_by_weight(layer, x, upstream, **arguments):
+    """The gradients of a layer's weights, by the ends of their paths."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.cast(layer(x, x, **arguments), "float64") * upstream)
+    weights = {
+        re.sub(r"_\d+/", "/", weight.path.split("/", 1)[1]): weight.value
+        for weight in layer.trainable_weights
+    }
+    return tape.gradient(loss, weights)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("key_bias", [0.1, 1.0])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", ["dot_product", "random", "dense", "random+dot_product"])
+def test_gradients_in_bfloat16_add_up_exactly(name, padded, key_bias):
+    """As many tokens as bfloat16 cannot count, values that have most in common, and so have keys."""
+    batch, length, width = 8, 128, 16
+    x, upstream = normal(batch, length, width, seed=1), normal(batch, length, width, seed=2)
+    mask = np.arange(length) < np.linspace(40, length, batch)[:, None]
+    arguments = {"query_mask": mask, "value_mask": mask} if padded else {}
+    found = []
+    for dtype in ("float64", "mixed_bfloat16"):
+        layer = layers.SyntheticAttention(2, 8, name, max_length=length, dtype=dtype, name="attention")
+        layer.build((None, None, width))
+        for number, weight in enumerate(layer.weights):
+            weight.assign(0.2 * normal(*weight.shape, seed=(3, number)))
+        layer.value_dense.bias.assign(ops.full_like(layer.value_dense.bias, 3.0))
+        for part in getattr(layer.alignment, "alignments", [layer.alignment]):
+            if hasattr(part, "key_dense"):
+                part.key_dense.bias.assign(ops.full_like(part.key_dense.bias, key_bias))
+        x = tf.cast(x, "float64" if dtype == "float64" else "float32")
+        found.append(gradients_by_weight(layer, x, upstream, **arguments))
+    exact, rounded = ({name: np.asarray(g, "float64") for name, g in each.items()} for each in found)
+    for name in exact:
+        if not name.endswith("key/bias"):  # which changes nothing: its gradient is zero
+            error = np.linalg.norm(rounded[name] - exact[name]) / np.linalg.norm(exact[name])
+            assert error < (0.07 if "hidden" in name else 0.04), name
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "policy, large", [("mixed_float16", 3e3), ("mixed_bfloat16", 1e15), ("float32", 1e25)]
+)
+@pytest.mark.parametrize("name", [*ALL, "factorized_dense+random"])
+def test_large_values_in_padding_change_nothing(name, policy, large):
+    """Logits of what is hidden may be infinite, and not a number where two such are added."""
+    layer, mask = (
+        attention(name, dtype=policy),
+        np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
+    )
+    x = inputs(dtype="float32")
+    arguments = {"query_mask": mask, "value_mask": mask}
+    expected, expected_gradients = outputs_and_gradients(layer, x * mask[..., None], **arguments)
+    x[mask == 0] = large * np.sign(x[mask == 0])
+    output, gradients = outputs_and_gradients(layer, x, **arguments)
+    np.testing.assert_array_equal(output, expected)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(gradient, "float32"), np.asarray(expected_gradient, "float32"), rtol=0.05, atol=0.05
+        )

@@ -125,3 +125,29 @@ def test_a_new_process_needs_keras_synth_to_load_a_model(tmp_path):
     np.save(tmp_path / "expected.npy", original(IDS))
     paths = [str(tmp_path / name) for name in ("model.keras", "ids.npy", "expected.npy")]
     subprocess.run([sys.executable, "-c", LOAD, *paths], check=True)
+
+
+@pytest.mark.parametrize("kind", ["relative bias", "alignment", "part of a mixture"])
+def test_what_layers_share_they_share_after_loading(kind, tmp_path):
+    table = alignments.RandomAlignment(HEADS, MAX_LENGTH)
+    bias = alignments.RelativeBiasAlignment(HEADS)
+
+    def make():
+        if kind == "relative bias":
+            return layers.SynthesizerEncoder(11, HEADS, "dense", MAX_LENGTH, relative_bias=bias)
+        if kind == "alignment":
+            return layers.SyntheticAttention(HEADS, KEY_DIM, table)
+        dot_product = alignments.DotProductAlignment(HEADS, KEY_DIM)
+        return layers.SyntheticAttention(HEADS, KEY_DIM, alignments.MixtureAlignment([table, dot_product]))
+
+    x = keras.Input((None, WIDTH))
+    first = randomize(keras.Model(x, make()(make()(x))))
+    first.save(tmp_path / "model.keras")
+    second = keras.models.load_model(tmp_path / "model.keras")
+    assert len(second.weights) == len(first.weights)
+    tokens = np.random.default_rng(1).normal(size=(BATCH, LENGTH, WIDTH))
+    close(second(tokens), first(tokens), 1e-6)
+    shared = next(w for w in second.weights if w.path.endswith("table"))
+    before = second(tokens)
+    shared.assign(shared + keras.random.normal(shared.shape, seed=1))
+    assert np.abs(second(tokens) - before).max() > 1e-3

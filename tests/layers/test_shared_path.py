@@ -75,6 +75,25 @@ def test_both_paths_have_the_same_gradients_in_float64(name, causal):
         close(shared, per_example)
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-9), ("float32", 1e-4)])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("spread", [20.0, 100.0, 160.0, 400.0])
+def test_padding_may_hide_any_share_of_the_weight_of_a_row(spread, scale, dtype, tolerance):
+    layer = layers.RandomSynthesizer(1, 4, max_length=LENGTH, dtype=dtype)
+    layer.build((None, None, WIDTH))
+    randomize(layer)
+    layer.alignment.table.assign(np.where(np.eye(LENGTH) > 0, 0.0, -spread)[None] + spread / 3)
+    mask = ~np.eye(BATCH, LENGTH, dtype=bool)  # which hides the largest logit of a row
+    mask[-1] = True  # and nothing of an example beside
+    x = scale * inputs(dtype=dtype)
+    output, gradients = outputs_and_gradients(layer, x, value_mask=mask)
+    expected, expected_gradients = outputs_and_gradients(layer, x, value_mask=mask, attention_mask=FULL)
+    for actual, desired in zip([output, *gradients], [expected, *expected_gradients], strict=True):
+        size = np.abs(np.asarray(desired)).max()
+        assert np.isfinite(size)
+        np.testing.assert_allclose(actual, desired, rtol=tolerance, atol=tolerance * size)
+
+
 @pytest.mark.parametrize("name", ["random", "dense"])
 @pytest.mark.parametrize("length", [256, 257, 300, 512])
 @pytest.mark.parametrize("padded", [False, True])
@@ -100,7 +119,7 @@ PER_EXAMPLE = SIZES["batch"] * HEADS * SIZES["length"] ** 2
 
 
 def executed_nodes(nodes, functions):
-    """The nodes of a graph and of the functions it calls; of two branches the first, which is the usual one."""
+    """The nodes of a graph and of the functions it calls; of two branches the first, the usual one."""
     for node in nodes:
         yield node
         for name, attribute in node.attr.items():

@@ -1,11 +1,11 @@
-"""Models for longer or shorter sequences than they were trained with."""
+"""Models that are made of other models: for sequences of another length, and to compare with."""
 
 import keras
 import keras_hub
 
-from keras_synth import alignments
-from keras_synth.models.backbone import SynthesizerBackbone, check_positive_int
-from keras_synth.models.sequence_length import LENGTHS
+from keras_synth.core.checks import check_positive_int
+from keras_synth.models.backbone import SynthesizerBackbone
+from keras_synth.models.preprocessors import LENGTHS
 
 
 def resize(model: keras.Model, max_length: int) -> keras.Model:
@@ -42,19 +42,19 @@ def resize(model: keras.Model, max_length: int) -> keras.Model:
     >>> resize(backbone, 128).max_length
     128
     """
-    check_positive_int("max_length", max_length)
+    check_positive_int(resize, "max_length", max_length)
     is_task = isinstance(model, keras_hub.models.Task)
     backbone = model.backbone if is_task else model
     if not isinstance(backbone, SynthesizerBackbone):
         raise ValueError(
             f"`model` must be a backbone or a task of `keras_synth.models`. Received: model={model!r}"
         )
-    copy = type(backbone).from_config(_resized_config(backbone, max_length))
+    copy = type(backbone).from_config(_resize_config(backbone, max_length))
     if is_task:
         config = {
             **model.get_config(),
             "backbone": copy,
-            "preprocessor": _resized_preprocessor(model.preprocessor, max_length),
+            "preprocessor": _resize_preprocessor(model.preprocessor, max_length),
         }
         copy = type(model).from_config(config)
     for old, new in zip(model.weights, copy.weights, strict=True):
@@ -62,47 +62,18 @@ def resize(model: keras.Model, max_length: int) -> keras.Model:
     return copy
 
 
-def _resized_config(backbone, max_length):
+def _resize_config(backbone, max_length):
     config = {**backbone.get_config(), "max_length": max_length}
     for side, name in (("encoder", "attention"), ("decoder", "decoder_attention")):
-        name = name if name in config else "attention"
-        blocks = getattr(backbone, f"{side}_layers", None)
-        if blocks is not None:
-            config[name] = [_resized_spec(block, max_length) for block in blocks]
+        blocks = getattr(backbone, f"{side}_layers", ())
+        if blocks:
+            config[name if name in config else "attention"] = [
+                block.resize_attention(max_length) for block in blocks
+            ]
     return config
 
 
-def _resized_spec(block, max_length):
-    """The spec of a block's attention, with another `max_length`."""
-    spec = block.attention
-    if isinstance(spec, str) and "factorized_dense" in spec:
-        # By name it would get other factors, and then columns of other meanings.
-        alignment = block.self_attention.alignment
-        spec = alignments.serialize(alignment.alignments[0] if block.relative_bias else alignment)
-    return _with_length(spec, max_length)
-
-
-def _with_length(config, max_length):
-    """A copy of a serialized layer in which every `max_length` is another."""
-    if isinstance(config, (list, tuple)):
-        return [_with_length(item, max_length) for item in config]
-    if not isinstance(config, dict):
-        return config
-    resized = {key: _with_length(value, max_length) for key, value in config.items()}
-    if "max_length" in resized:
-        resized["max_length"] = max_length
-    if "factors" in resized:
-        first = resized["factors"][0]
-        if max_length % first:
-            raise ValueError(
-                f"`max_length` must be a multiple of {first}, the first factor of a factorized dense "
-                f"alignment. Received: max_length={max_length}"
-            )
-        resized["factors"] = [first, max_length // first]
-    return resized
-
-
-def _resized_preprocessor(preprocessor, max_length):
+def _resize_preprocessor(preprocessor, max_length):
     if preprocessor is None:
         return None
     config = preprocessor.get_config()
@@ -119,3 +90,41 @@ def _copy_corner(old, new):
     value = keras.ops.convert_to_numpy(new.value).copy()
     value[corner] = keras.ops.convert_to_numpy(old.value)[corner]
     new.assign(value)
+
+
+def control(backbone: SynthesizerBackbone) -> SynthesizerBackbone:
+    """Makes the control of a model: dot-product attention, and as many parameters as the model has.
+
+    What the alignments of the model have more, or less, goes to the width of the feed-forward networks,
+    as in the "control" Transformers of [Tay et al., 2021](https://arxiv.org/abs/2005.00743). All else is
+    the same, but the weights are new.
+
+    Args:
+        backbone: A backbone of `keras_synth.models`.
+
+    Returns:
+        A backbone of the same class. Its number of parameters, trained or not, differs by less than that
+        of one unit in each feed-forward network.
+
+    Example:
+
+    >>> from keras_synth.models import SynthesizerEncoderBackbone
+    >>> model = SynthesizerEncoderBackbone(
+    ...     vocabulary_size=50, num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=32,
+    ...     max_length=32, attention="random+dot_product",
+    ... )
+    >>> control(model).intermediate_dim
+    94
+    """
+    config = {**backbone.get_config(), "attention": "dot_product"}
+    if "decoder_attention" in config:
+        config["decoder_attention"] = "dot_product"
+    del config["name"]
+
+    def make(intermediate_dim):
+        return type(backbone).from_config({**config, "intermediate_dim": intermediate_dim})
+
+    width = backbone.intermediate_dim
+    same_width = make(width).count_params()
+    of_one_unit = make(width + 1).count_params() - same_width
+    return make(width + round((backbone.count_params() - same_width) / of_one_unit))
