@@ -150,7 +150,7 @@ class MixtureAlignment(CompoundAlignment):
 
     def scale_parts(self, scale):
         weights = ops.softmax(self.mixture_logits, axis=0)
-        weights = weights if scale is None else weights * scale
+        weights = weights if scale is None else weights * ops.cast(scale, weights.dtype)
         return [weights[i] for i in range(len(self.alignments))]
 
     def join(self, query, logits):

@@ -93,10 +93,8 @@ def gradients_by_weight(layer, x, upstream, **arguments):
     """The gradients of a layer's weights, by the ends of their paths."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.cast(layer(x, x, **arguments), "float64") * upstream)
-    weights = {
-        re.sub(r"_\d+/", "/", weight.path.split("/", 1)[1]): weight.value
-        for weight in layer.trainable_weights
-    }
+    weights = {weight.path.split("/", 1)[1]: weight.value for weight in layer.trainable_weights}
+    weights = {re.sub(r"_\d+/", "/", path): value for path, value in weights.items()}
     return tape.gradient(loss, weights)
 
 

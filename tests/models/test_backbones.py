@@ -157,9 +157,9 @@ def test_dtype_policies(dtype):
     "arguments, message",
     [
         ({"num_heads": 3}, "`num_heads` must divide `hidden_dim`.*num_heads=3"),
-        ({"num_heads": 0}, "`num_heads` must be a positive integer.*num_heads=0"),
-        ({"num_layers": 0}, "`num_layers` must be a positive integer.*num_layers=0"),
-        ({"max_length": None}, "`max_length` must be a positive integer.*max_length=None"),
+        ({"num_heads": 0}, "`num_heads` of .* must be a positive integer.*num_heads=0"),
+        ({"num_layers": 0}, "`num_layers` of .* must be a positive integer.*num_layers=0"),
+        ({"max_length": None}, "`max_length` of .* must be a positive integer.*max_length=None"),
         ({"num_layers": 2, "attention": ["random"]}, "one for each of the num_layers=2 .*a list of 1"),
         ({"attention": "randm"}, "'randm'"),
         ({"positions": "sine"}, "`positions`.*'learned', 'relative_bias', None.*positions='sine'"),

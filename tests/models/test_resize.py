@@ -68,7 +68,7 @@ def test_a_resized_model_can_be_saved(tmp_path):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="`max_length` must be a positive integer.*max_length=0"):
+    with pytest.raises(ValueError, match="`max_length` of resize must be a positive integer.*max_length=0"):
         resize(DECODER(**SIZES), 0)
     with pytest.raises(ValueError, match="multiple of 3.*max_length=13"):
         resize(DECODER(**SIZES, attention="factorized_dense"), 13)
