@@ -9,7 +9,7 @@ in milliseconds; and, with the first of the masks, the peak memory of forward an
 process has before.
 
 The floor are the three matrix products that a random synthesizer cannot do without: the value projection,
-one finished `(L, L)` matrix for each head times the values, and the output projection, without biases,
+one precomputed `(L, L)` matrix for each head times the values, and the output projection, without biases,
 masks, softmax, or bringing axes into order.
 """
 

@@ -4,7 +4,7 @@
     python3 run.py benchmarks/serving.py --tasks classifier --batches 1 --attentions random
 
 For each task and batch size: the time of a request, as a share of that of the same model with the dot
-product, and of the same model exported without folding. Signatures are called through the session loader,
+product, and of the same model exported without precomputed weights. Signatures are called through the session loader,
 as TensorFlow Serving does.
 """
 
@@ -78,9 +78,10 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for attention in dict.fromkeys([*arguments.attentions, REFERENCE]):
                 model = make(task, attention, arguments, tokenizer)
-                for fold in (True, False):
-                    version = export(model, pathlib.Path(folder, f"{len(asks)}"), fold=fold)
-                    asks[attention, fold], sizes[attention, fold] = loaded(version)
+                for precompute in (True, False):
+                    path = pathlib.Path(folder, f"model_{len(asks)}")
+                    version = export(model, path, precompute=precompute)
+                    asks[attention, precompute], sizes[attention, precompute] = loaded(version)
         for batch in arguments.batches:
             texts = np.array([" ".join(rng.choice(WORDS, arguments.length)) for _ in range(batch)], object)
             contestants = {name: functools.partial(ask, texts) for name, ask in asks.items()}
@@ -91,16 +92,16 @@ def main():
                     f"time / {REFERENCE}": timing.show_ratio(
                         seconds[attention, True], seconds[REFERENCE, True]
                     ),
-                    "time / unfolded": timing.show_ratio(
+                    "time / not precomputed": timing.show_ratio(
                         seconds[attention, True], seconds[attention, False]
                     ),
                     "ms": timing.milliseconds(seconds[attention, True]),
                     "texts/s": f"{batch / np.median(seconds[attention, True]):.0f}",
                     "MB": f"{sizes[attention, True] / 1e6:.2f}",
-                    "MB unfolded": f"{sizes[attention, False] / 1e6:.2f}",
+                    "MB not precomputed": f"{sizes[attention, False] / 1e6:.2f}",
                 }
-                for attention, fold in asks
-                if fold
+                for attention, precompute in asks
+                if precompute
             ]
             print(f"\n{task}, {arguments.size}, batch {batch}\n\n{timing.table(rows)}", flush=True)
             results += [{"task": task, "batch": batch, **row} for row in rows]
