@@ -4,8 +4,8 @@
     python3 run.py benchmarks/serving.py --tasks classifier --batches 1 --attentions random
 
 For each task and batch size: the time of a request, as a share of that of the same model with the dot
-product, and of the same model exported without precomputed weights. Signatures are called through the session loader,
-as TensorFlow Serving does.
+product, and of the same model exported without precomputed weights. Signatures are called through the
+session loader, as TensorFlow Serving does.
 """
 
 import argparse

@@ -1,14 +1,8 @@
 """Checkpoints: training that was killed goes on as if nothing had happened."""
 
-import base64
-import contextlib
 import errno
-import inspect
-import io
-import json
 import os
 import pathlib
-import random
 import time
 import warnings
 import zipfile
@@ -17,6 +11,16 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_synth.core.files import PARTIAL, replace_file
+from keras_synth.training.state import (
+    capture_state,
+    check_state,
+    dump_state,
+    get_python_random,
+    load_state,
+    restore_state,
+    set_python_random,
+)
 from keras_synth.training.strategies import any_worker, is_chief
 
 #: What a checkpoint has beside what every `.keras` file has.
@@ -150,7 +154,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
         if self._is_chief:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left_by_a_kill in self.folder.glob(f"{_PARTIAL}*"):
+            for left_by_a_kill in self.folder.glob(f"{PARTIAL}*"):
                 left_by_a_kill.unlink()
         # What Keras's own `BackupAndRestore` does. Nothing is left to do after an early stop.
         stopped = any(state.get("stopped_epoch") for state in self._resumed.get("callbacks", []))
@@ -160,10 +164,10 @@ class Checkpoint(keras.callbacks.Callback):
         self.model._initial_epoch = None
         if self._resuming:
             # With these, what Python shuffles at the beginning of an epoch comes in the same order.
-            _set_python_random(self._resumed["random"])
+            set_python_random(self._resumed["random"])
         else:
             self._position = epoch, 0
-        self._random = _get_python_random()
+        self._random = get_python_random()
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._resuming:
@@ -206,7 +210,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._restore()
         elif self._steps > self._saved_steps:
             if self._position[1] == 0:
-                self._random = _get_python_random()
+                self._random = get_python_random()
             self.save()
 
     def _is_due(self, batch):
@@ -238,16 +242,16 @@ class Checkpoint(keras.callbacks.Callback):
             "epoch": epoch,
             "batch": batch,
             "steps": self._steps,
-            "optimizer": _optimizer_shapes(self.model.optimizer),
-            "seeds": [ops.convert_to_numpy(seed) for seed in _seeds(self.model)],
-            "random": self._random,
-            "callbacks": [_get_state(callback) for callback in self.also],
+            **capture_state(self.model, self.also, self._random),
         }
+
+        def write(partial):
+            self.model.save(partial)
+            with zipfile.ZipFile(partial, "a") as archive:
+                archive.writestr(STATE, dump_state(state))
+
         try:
-            with replacing(self.folder / f"step-{self._steps:08d}.keras") as partial:
-                self.model.save(partial)
-                with zipfile.ZipFile(partial, "a") as archive:
-                    archive.writestr(STATE, json.dumps(state, default=_encode))
+            replace_file(self.folder / f"step-{self._steps:08d}.keras", write)
         except OSError as error:
             raise OSError(
                 error.errno or errno.EIO,
@@ -279,21 +283,9 @@ class Checkpoint(keras.callbacks.Callback):
             )
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        if _optimizer_shapes(model.optimizer) != state["optimizer"]:
-            raise ValueError(
-                f"{self._source} was saved with another optimizer or other weights. "
-                f"Received: optimizer={type(model.optimizer).__name__}"
-            )
-        if len(self.also) != len(state["callbacks"]):
-            raise ValueError(
-                f"{self._source} was saved with {len(state['callbacks'])} callbacks in `also`. "
-                f"Received: also={self.also}"
-            )
+        check_state(model, self.also, state, self._source)
         model.load_weights(self._source)
-        for variable, value in zip(_seeds(model), state["seeds"], strict=True):
-            variable.assign(value)
-        for callback, saved in zip(self.also, state["callbacks"], strict=True):
-            vars(callback).update(saved)
+        restore_state(model, self.also, state)
         self._resuming = False
 
 
@@ -304,40 +296,7 @@ def save_model(model: keras.Model, path: str | os.PathLike):
         model: keras.Model. The model.
         path: string or path. The file, `<name>.keras`.
     """
-    with replacing(path) as partial:
-        model.save(partial)
-
-
-_PARTIAL = ".partial-"
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike):
-    """Gives the path of a file to write, which becomes `path` when it is whole and on the disk.
-
-    Args:
-        path: string or path. A file, which may exist.
-    """
-    path = pathlib.Path(path)
-    partial = path.with_name(f"{_PARTIAL}{path.name}")
-    try:
-        yield partial
-        _to_disk(partial)
-        os.replace(partial, path)
-        _to_disk(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _to_disk(path):
-    """Waits until a file, or the names in a folder, would outlast a power failure."""
-    if os.name == "nt" and path.is_dir():  # Windows opens no folders
-        return
-    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_file(path, model.save)
 
 
 def _step(path):
@@ -350,55 +309,4 @@ def _read_state(path):
         damaged = archive.testzip()
         if damaged:
             raise zipfile.BadZipFile(f"Bad checksum of {damaged}")
-        return json.loads(archive.read(STATE), object_hook=_decode)
-
-
-def _optimizer_shapes(optimizer):
-    return [list(variable.shape) for variable in optimizer.variables]
-
-
-def _seeds(model):
-    """The random states of the layers, which Keras does not save."""
-    weights = {id(weight) for weight in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
-
-
-def _get_python_random():
-    return {"python": random.getstate(), "numpy": np.random.get_state()}
-
-
-def _set_python_random(state):
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    np.random.set_state(tuple(state["numpy"]))
-
-
-def _get_state(callback):
-    """What a callback has found out: its attributes that are data, but for its settings."""
-    settings = {*inspect.signature(type(callback).__init__).parameters, "params"}
-    return {
-        name: value for name, value in vars(callback).items() if name not in settings and _is_data(value)
-    }
-
-
-def _is_data(value):
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_data(item) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_data, value))
-    return value is None or isinstance(value, (bool, int, float, str, np.ndarray, np.generic))
-
-
-def _encode(array):
-    """An array as what JSON can hold, to the bit."""
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return {"npy": base64.b64encode(file.getvalue()).decode(), "dtype": str(array.dtype)}
-
-
-def _decode(item):
-    if item.keys() != {"npy", "dtype"}:
-        return item
-    array = np.load(io.BytesIO(base64.b64decode(item["npy"])), allow_pickle=False)
-    array = array.view(item["dtype"])  # NumPy does not write the name of bfloat16
-    return array if array.ndim else array[()]
+        return load_state(archive.read(STATE))
