@@ -109,6 +109,9 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
         for name in BLOCK_OPTIONS:
             default = _DEFAULTS.get(name, own_parameters(SynthesizerBlock)[name].default)
             setattr(self, name, kwargs.pop(name, default))
+        unknown = {name: value for name, value in kwargs.items() if name not in ("name", "trainable")}
+        if unknown:  # KerasHub would pass over them
+            raise ValueError(f"Unrecognized keyword arguments passed to {type(self).__name__}: {unknown}")
         self.activation = keras.activations.get(self.activation)
 
         # === Layers ===

@@ -165,6 +165,8 @@ def test_dtype_policies(dtype):
         ({"positions": "sine"}, "`positions`.*'learned', 'relative_bias', None.*positions='sine'"),
         ({"normalization": "rms"}, "'layer_norm', 'rms_norm'.*normalization='rms'"),
         ({"dropout": 1.0}, "dropout=1.0"),
+        ({"drop_out": 0.1}, "passed to SynthesizerEncoderBackbone: {'drop_out': 0.1}"),
+        ({"kernel_initializer": "zeros"}, "passed to SynthesizerEncoderBackbone: {'kernel_initializer'"),
     ],
     ids=str,
 )
