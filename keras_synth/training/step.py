@@ -12,6 +12,7 @@ import math
 import keras
 import tensorflow as tf
 from keras import ops
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
 from keras_synth.training.gradients import accumulate_by_count, add_gradients_first, check
 from keras_synth.training.strategies import num_workers
@@ -113,7 +114,7 @@ class ReplicaTraining:
         """What the loss of this replica is a mean over."""
         if self.loss_divides_by_weights:
             return ops.sum(_token_weights(y_pred, sample_weight))
-        weights = [getattr(y_pred, "_keras_mask", None)]
+        weights = [None if keras.tree.is_nested(y_pred) else get_keras_mask(y_pred)]
         if getattr(self.loss, "reduction", None) == "mean_with_sample_weight":
             weights.append(sample_weight)
         weights = [ops.cast(weight, "float32") for weight in weights if weight is not None]
@@ -189,5 +190,5 @@ def _widen(y_pred):
     if y_pred is None or y_pred.dtype not in ("float16", "bfloat16"):
         return y_pred
     wide = ops.cast(y_pred, "float32")
-    wide._keras_mask = getattr(y_pred, "_keras_mask", None)
+    set_keras_mask(wide, get_keras_mask(y_pred))
     return wide
