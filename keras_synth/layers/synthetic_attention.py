@@ -23,7 +23,7 @@ class SyntheticAttention(MultiHead):
 
     Logits that do not depend on the input (the random synthesizers) are computed once for the whole
     batch. Nothing of size `batch * H * T * S` is then made, unless scores are asked for or a full
-    `(batch, T, S)` mask is given. Attention dropout is drawn once for the batch too.
+    `(batch, T, S)` mask is given.
 
     Masks work in every variant and path: explicit ones; the Keras masks of the inputs, which arrive and
     leave by themselves; and the causal mask. They act before the softmax. A query that may attend to
@@ -37,7 +37,8 @@ class SyntheticAttention(MultiHead):
             `"convolutional_bottleneck"`, `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`, or names
             joined by `+` for a mixture, as `"random+dot_product"`.
         value_dim: int. The width of a head's values. Defaults to `key_dim`.
-        dropout: float. Dropout of the attention weights. Defaults to `0.0`.
+        dropout: float. Dropout of the attention weights. Where logits do not depend on the input, all
+            examples of a batch share them, and what is dropped too, whatever the mask. Defaults to `0.0`.
         use_bias: bool. Whether the projections have biases. Defaults to `True`.
         output_shape: int or tuple of ints. The shape of an output token. Defaults to the query's.
         max_length: int. The longest sequence, for an `alignment` given by a name that needs it.

@@ -58,3 +58,14 @@ def test_dropout_never_shows_what_a_mask_hides(name, masks):
     outputs = [each(y, value_mask=mask, training=True) for each, y in [(layer, x), (other, changed)]]
     close(outputs[0][:, :3], outputs[1][:, :3])
     assert outputs[0].shape[1] == LENGTH
+
+
+@pytest.mark.parametrize("masks", [{}, {"value_mask": 1}, {"attention_mask": 1}], ids=str)
+@pytest.mark.parametrize("name, shared", [("random", True), ("random+dot_product", False)])
+def test_examples_share_the_dropout_of_logits_that_they_share(name, shared, masks):
+    shapes = {"value_mask": (BATCH, LENGTH), "attention_mask": (BATCH, LENGTH, LENGTH)}
+    masks = {key: np.ones(shapes[key], bool) for key in masks}
+    layer, x = attention(name, dropout=0.5, seed=1), np.repeat(inputs(1), BATCH, axis=0)
+    outputs = np.asarray(layer(x, training=True, **masks))
+    assert np.abs(outputs - layer(x, **masks)).max() > 0.1
+    assert np.allclose(outputs, outputs[:1]) == shared
