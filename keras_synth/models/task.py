@@ -7,6 +7,7 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
+from keras_synth.data.shuffling import shuffled_batches, split, to_tensors
 from keras_synth.models.preprocessors import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.step import ReplicaTraining
@@ -18,6 +19,38 @@ class SynthesizerTask(ReplicaTraining):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         check_lengths(self.preprocessor, self.backbone)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        sample_weight=None,
+        validation_data=None,
+        validation_split=None,
+        shuffle=True,
+        **kwargs,
+    ):
+        """Trains the model, as `keras.Model.fit`.
+
+        Strings and arrays are shuffled in each epoch, unless `shuffle` is `False`; a `tf.data.Dataset` is
+        taken in its own order. `validation_split` also splits lists of strings.
+        """
+        if isinstance(x, tf.data.Dataset):
+            shuffle = False  # KerasHub makes a dataset of everything, and Keras then ignores `shuffle`
+        elif isinstance(x, (list, tuple, dict)) or hasattr(x, "__array__"):
+            data = to_tensors(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+            if validation_split and validation_data is None:
+                data, validation_data = split(data, validation_split)
+                validation_split = None
+            if shuffle:
+                x, y, sample_weight = shuffled_batches(data, batch_size or 32), None, None
+                batch_size, shuffle = None, False
+            else:
+                x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        return super().fit(
+            x, y, batch_size, sample_weight, validation_data, validation_split, shuffle=shuffle, **kwargs
+        )
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         # Batches of tokens, as `keras_synth.data.token_batches` makes them, are taken as they are.

@@ -1,0 +1,91 @@
+"""Arrays and lists to batches, in another order in each epoch."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def to_tensors(inputs):
+    """Tensors of nested tuples and dicts of arrays; a list, as of strings, is one array."""
+    if isinstance(inputs, tuple):
+        return tuple(to_tensors(item) for item in inputs)
+    if isinstance(inputs, dict):
+        return {name: to_tensors(item) for name, item in inputs.items()}
+    if inputs is None or isinstance(inputs, (tf.Tensor, tf.RaggedTensor)):
+        return inputs
+    return tf.convert_to_tensor(np.asarray(inputs) if hasattr(inputs, "__array__") else inputs)
+
+
+def count_examples(tensors):
+    """The number of examples in what `to_tensors` returned.
+
+    Raises:
+        ValueError: If there are none, or arrays have different numbers of them.
+    """
+    leaves = [leaf for leaf in keras.tree.flatten(tensors) if leaf is not None]
+    if any(leaf.shape.rank == 0 for leaf in leaves):
+        raise ValueError("All of the data must have a batch axis. Received: a single example, not a list")
+    counts = sorted({int(leaf.shape[0]) for leaf in leaves})
+    if len(counts) != 1 or counts == [0]:
+        raise ValueError(
+            "All of the data must have the same number of examples, and at least one. Received: "
+            f"{' and '.join(map(str, counts)) or 'no'} examples"
+        )
+    return counts[0]
+
+
+def split(tensors, share: float):
+    """Splits the last examples off, as `validation_split` of `keras.Model.fit`.
+
+    Args:
+        tensors: What `to_tensors` returned.
+        share: float. The share of the examples that the second part gets.
+
+    Returns:
+        Two structures as `tensors`.
+
+    Raises:
+        ValueError: If one of them would be empty.
+    """
+    size = count_examples(tensors)
+    first = math.floor(size * (1.0 - share))
+    if not 0 < first < size:
+        raise ValueError(
+            f"`validation_split` must leave examples on both sides. Received: validation_split={share} of "
+            f"{size} examples"
+        )
+
+    def take(part):
+        return keras.tree.map_structure(lambda tensor: None if tensor is None else tensor[part], tensors)
+
+    return take(slice(first)), take(slice(first, None))
+
+
+def shuffled_batches(tensors, batch_size: int) -> tf.data.Dataset:
+    """Batches of all examples, in an order that NumPy draws anew at the beginning of each epoch.
+
+    So it follows from the seed, and `keras_synth.training.Checkpoint` restores it after a kill.
+
+    Args:
+        tensors: What `to_tensors` returned.
+        batch_size: int. The number of examples in a batch.
+
+    Returns:
+        A `tf.data.Dataset` of known cardinality.
+    """
+    size = count_examples(tensors)
+
+    def draw_batches():
+        order = np.random.permutation(size)
+        yield from (order[start : start + batch_size] for start in range(0, size, batch_size))
+
+    def take(indices):
+        return keras.tree.map_structure(
+            lambda tensor: None if tensor is None else tf.gather(tensor, indices), tensors
+        )
+
+    batches = tf.data.Dataset.from_generator(draw_batches, output_signature=tf.TensorSpec([None], "int64"))
+    batches = batches.apply(tf.data.experimental.assert_cardinality(math.ceil(size / batch_size)))
+    return batches.map(take)
