@@ -38,6 +38,15 @@ class SynthesizerTokenizer(keras_hub.tokenizers.SentencePieceTokenizer):
         self._add_special_token("<pad>", "pad_token")
         super().__init__(proto=proto, **kwargs)
 
+    def _maybe_initialized_tf(self):
+        super()._maybe_initialized_tf()
+        # TensorFlow forgets all models of SentencePiece when a global seed is set.
+        with tf.init_scope():
+            try:
+                self._sentence_piece.vocab_size()
+            except tf.errors.NotFoundError:
+                self._set_proto_tf(self.proto)
+
     def load_assets(self, dir_path):
         # KerasHub passes on the path, which Keras takes for a file from outside of the archive.
         self.set_proto(pathlib.Path(dir_path, VOCABULARY_FILE).read_bytes())

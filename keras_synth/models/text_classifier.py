@@ -52,10 +52,18 @@ class SynthesizerTextClassifier(SynthesizerTask, keras_hub.models.TextClassifier
         dropout=0.0,
         **kwargs,
     ):
+        hidden_dim = hidden_dim or backbone.hidden_dim
+
+        # === Config ===
+        # Before the base class compiles with the loss that fits the activation.
+        self.num_classes = num_classes
+        self.activation = keras.activations.get(activation)
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        hidden_dim = hidden_dim or backbone.hidden_dim
         dtype = backbone.dtype_policy
         self.pooling = MaskedAverage(dtype=dtype, name="pooling")
         self.pooled_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")
@@ -73,12 +81,6 @@ class SynthesizerTextClassifier(SynthesizerTask, keras_hub.models.TextClassifier
         x = self.pooled_dense(self.pooled_dropout(x))
         outputs = self.output_dense(self.output_dropout(x))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-        # === Config ===
-        self.num_classes = num_classes
-        self.activation = keras.activations.get(activation)
-        self.hidden_dim = hidden_dim
-        self.dropout = dropout
 
     def get_config(self):
         return {

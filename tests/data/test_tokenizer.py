@@ -141,3 +141,24 @@ def test_proto_with_another_pad_id():
     )
     with pytest.raises(ValueError, match="'<pad>' has the id 0. Received: .* the id 3"):
         SynthesizerTokenizer(proto.getvalue())
+
+
+@pytest.fixture
+def set_seed():
+    """Sets TensorFlow's global seed, as `keras.utils.set_random_seed` does, until the test ends."""
+    yield tf.random.set_seed
+    tf.random.set_seed(None)
+
+
+def test_a_global_seed_leaves_the_tokenizer_as_it_is(set_seed):
+    """TensorFlow then forgets the models of all tokenizers, so this one is not shared."""
+    tokenizer = train_tokenizer(TEXTS, vocabulary_size=320)
+    expected = list(tokenizer("the brown Fuchs"))
+    dataset = tf.data.Dataset.from_tensor_slices(["the brown Fuchs"])
+    set_seed(1)
+    assert list(tokenizer("the brown Fuchs")) == expected
+    set_seed(2)
+    (tokens,) = dataset.map(tokenizer)
+    assert tokens.numpy().tolist() == expected
+    set_seed(3)
+    assert tokenizer.detokenize(tf.constant(expected)) == "the brown Fuchs"

@@ -168,3 +168,9 @@ def test_mixed_precision(masking_tokenizer, policy):
     model = models.SynthesizerMaskedLM(encoder, preprocessor)
     model.compile(run_eagerly=True)
     assert np.isfinite(model.fit(TEXTS, verbose=0).history["loss"]).all()
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_the_default_loss_fits_the_activation(masking_tokenizer, activation):
+    model = models.SynthesizerTextClassifier(backbone(masking_tokenizer), 3, activation=activation)
+    assert model.loss.from_logits == (activation is None)
