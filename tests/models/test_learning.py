@@ -48,7 +48,7 @@ ALIGNMENTS = (*alignments.NAMES, "random+dense+dot_product")
 def same_start():
     # Keras draws its seeds from here. `keras.utils.set_random_seed` would make TensorFlow forget the
     # tokenizers of other tests.
-    random.seed(1)
+    random.seed(2)
 
 
 def backbone(cls, attention, **kwargs):

@@ -69,10 +69,13 @@ def test_accumulation_goes_on_after_loading(tmp_path):
     "dtype, jit_compile", [("mixed_bfloat16", False), ("float16", False), ("mixed_float16", True)]
 )
 def test_low_precision_learns_what_float32_learns(dtype, jit_compile):
-    losses = {}
+    losses, weights = {}, None
     for policy in ("float32", dtype):
         optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.5)
         model, example = compiled(optimizer, policy, jit_compile=jit_compile and policy == dtype)
+        # The same start, because in each dtype other random numbers are drawn.
+        weights = model.get_weights() if weights is None else weights
+        model.set_weights(weights)
         losses[policy] = fit(model, example, epochs=3)
     is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert is_scaled == (dtype == "mixed_float16")
