@@ -34,7 +34,9 @@ def test_four_devices_of_jax_train_as_one_of_tensorflow(folder, task):
     model, x = train(task, folder, "TensorFlow", drop_remainder=True)
     actual, expected = (np.load(folder / f"{task}, {backend}.npz") for backend in ("JAX", "TensorFlow"))
     assert actual.keys() == expected.keys()
-    for name in expected:
+    # On JAX Keras's own metrics do not see the mask of the output.
+    unmasked = {"accuracy"} if task == "model_of_ones_own" else set()
+    for name in expected.keys() - unmasked:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
     if task == "sequence_to_sequence":
         prompts = {name: value[:8] for name, value in x.items()}
