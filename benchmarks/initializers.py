@@ -7,10 +7,10 @@ Prints one line for each start: the held-out loss after `--steps` steps, the mea
 """
 
 import argparse
-import gzip
 import pathlib
 import re
 
+import character_lm
 import keras
 import numpy as np
 
@@ -55,32 +55,14 @@ def starts():
 
 
 def language_model_loss(path, alignment, steps):
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        text = np.array(list(file.read()))
-    characters, ids = np.unique(text, return_inverse=True)
-    training, validation = np.split(ids, [int(0.9 * len(ids))])
-
-    def windows(ids, starts):
-        rows = ids[starts[:, None] + np.arange(LENGTH + 1)]
-        return rows[:, :-1], rows[:, 1:]
-
-    tokens = keras.Input((LENGTH,), dtype="int32")
-    x = keras.layers.Embedding(len(characters), WIDTH)(tokens)
-    for _ in range(LAYERS):
-        x = SynthesizerDecoder(4 * WIDTH, HEADS, alignment(), normalize_first=True)(x)
-    x = keras.layers.LayerNormalization()(x)
-    model = keras.Model(tokens, keras.layers.Dense(len(characters))(x))
-    model.compile(
-        keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(2e-3, steps)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
+    return character_lm.held_out_loss(
+        path,
+        lambda: SynthesizerDecoder(4 * WIDTH, HEADS, alignment(), normalize_first=True),
+        steps,
+        LAYERS,
+        WIDTH,
+        LENGTH,
     )
-    rng = np.random.default_rng(0)
-    x, y = windows(training, rng.integers(0, len(training) - LENGTH - 1, 16 * steps))
-    model.fit(x, y, batch_size=16, epochs=1, verbose=0)
-    x, y = windows(validation, np.arange(0, len(validation) - LENGTH - 1, LENGTH))
-    return model.evaluate(x, y, batch_size=64, verbose=0)
 
 
 def translation_loss(path, source, target, alignment, steps):
