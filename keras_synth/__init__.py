@@ -1,8 +1,9 @@
 """Synthesizer attention for Keras 3.
 
-Rooms: `alignments` (how attention logits are made), `layers` (what is done with them), `models`,
-`data`, `training` and `export`. The first two need Keras alone; the others are imported by name when
-they are needed, because they bring in KerasHub, tensorflow-text and TensorFlow Datasets.
+Rooms: `core` (what all rooms use), `alignments` (how attention logits are made), `layers` (what is done
+with them), `models`, `data`, `training` and `export`. The first three need Keras alone; the others are
+imported by name when they are needed, because they bring in KerasHub, tensorflow-text and TensorFlow
+Datasets.
 """
 
 from keras_synth import alignments, layers
