@@ -180,6 +180,11 @@ class SynthesizerBackbone(keras_hub.models.Backbone):
             norm = keras.layers.Identity(dtype=dtype, name=f"{name}_norm")
         return blocks, norm
 
+    @property
+    def max_sequence_length(self):
+        """`max_length`, by the name that it has in KerasHub."""
+        return self.max_length
+
     @classmethod
     def from_size(cls, size, **kwargs):
         """Makes an untrained backbone of a size that is known from the literature.
@@ -223,17 +228,19 @@ class Decoding:
             SynthesizerDecoder, "decoder", attention, dtype
         )
 
-    def decode(self, token_ids, padding_mask, **encoder):
+    def decode(self, token_ids, padding_mask, intercept=lambda x, i: x, **encoder):
         """The decoder's output, `(batch, T, hidden_dim)`.
 
         Args:
             token_ids: int tensor of shape `(batch, T)`.
             padding_mask: Tensor of shape `(batch, T)`.
+            intercept: A function of what a block returns and the number of the block, or of the embeddings
+                and -1, that returns what the next block gets. Defaults to one that changes nothing.
             **encoder: `encoder_sequence` and `encoder_padding_mask`, where there is an encoder.
         """
-        x = self.embedding(token_ids)
-        for layer in self.decoder_layers:
-            x = layer(x, decoder_padding_mask=padding_mask, **encoder)
+        x = intercept(self.embedding(token_ids), -1)
+        for i, layer in enumerate(self.decoder_layers):
+            x = intercept(layer(x, decoder_padding_mask=padding_mask, **encoder), i)
         return self.decoder_norm(x)
 
     def init_cache(self, batch_size, length, encoder_padding_mask=None):

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from keras_synth.core.checks import check_choice, describe_owner
 from keras_synth.models.decoder_backbone import SynthesizerDecoderBackbone
 from keras_synth.models.preprocessors import SynthesizerCausalLMPreprocessor
 from keras_synth.models.task import GenerativeModel
@@ -57,3 +58,37 @@ class SynthesizerCausalLM(GenerativeModel, keras_hub.models.CausalLM):
         token_ids = inputs["token_ids"]
         cache = self.backbone.init_cache(*ops.shape(token_ids))
         return self.backbone.decode_with_cache(token_ids, cache, 0)
+
+    def score(
+        self, token_ids, padding_mask=None, scoring_mode="logits", layer_intercept_fn=None, target_ids=None
+    ):
+        """Scores tokens, as `score` of the language models of KerasHub does.
+
+        Args:
+            token_ids: int tensor of shape `(batch, T)`.
+            padding_mask: Tensor of shape `(batch, T)`. Defaults to one without padding.
+            scoring_mode: `"logits"` or `"loss"`.
+            layer_intercept_fn: A function of what a block returns and the number of the block, or of the
+                embeddings and -1, that returns what the next block gets. Defaults to `None`.
+            target_ids: int tensor of shape `(batch, T)`, the next tokens. Needed for `"loss"`.
+
+        Returns:
+            The logits of the next tokens, `(batch, T, vocabulary_size)`, or the crossentropy of each with
+            that of `target_ids`, `(batch, T)`.
+
+        Raises:
+            ValueError: If `scoring_mode` is another one, or there is a loss without targets.
+        """
+        check_choice(self, "scoring_mode", scoring_mode, ("logits", "loss"))
+        if scoring_mode == "loss" and target_ids is None:
+            raise ValueError(
+                f"`score` of {describe_owner(self)} needs `target_ids` for a loss. "
+                "Received: target_ids=None"
+            )
+        padding_mask = ops.ones_like(token_ids) if padding_mask is None else padding_mask
+        intercept = {} if layer_intercept_fn is None else {"intercept": layer_intercept_fn}
+        logits = self.logits(self.backbone.decode(token_ids, padding_mask, **intercept))
+        if scoring_mode == "logits":
+            return logits
+        logits = ops.cast(logits, "float32")
+        return ops.sparse_categorical_crossentropy(target_ids, logits, from_logits=True)

@@ -46,3 +46,8 @@ class SynthesizerDecoderBackbone(Decoding, SynthesizerBackbone):
         self.make_decoder(self.attention, dtype)
         inputs = tokens_and_mask()
         return inputs, self.decode(**inputs)
+
+    @property
+    def transformer_layers(self):
+        """`decoder_layers`, by the name that blocks have in KerasHub."""
+        return self.decoder_layers

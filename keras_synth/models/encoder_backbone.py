@@ -46,3 +46,8 @@ class SynthesizerEncoderBackbone(Encoding, SynthesizerBackbone):
         self.make_encoder(dtype)
         inputs = tokens_and_mask()
         return inputs, self.encode(**inputs)
+
+    @property
+    def transformer_layers(self):
+        """`encoder_layers`, by the name that blocks have in KerasHub."""
+        return self.encoder_layers

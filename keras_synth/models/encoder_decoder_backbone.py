@@ -107,5 +107,15 @@ class SynthesizerEncoderDecoderBackbone(Encoding, Decoding, SynthesizerBackbone)
         }
         return {**encoder, **decoder}, outputs
 
+    @property
+    def encoder_transformer_layers(self):
+        """`encoder_layers`, by the name that blocks have in KerasHub."""
+        return self.encoder_layers
+
+    @property
+    def decoder_transformer_layers(self):
+        """`decoder_layers`, by the name that blocks have in KerasHub."""
+        return self.decoder_layers
+
     def get_config(self):
         return {**super().get_config(), "decoder_attention": to_plain(self.decoder_attention)}

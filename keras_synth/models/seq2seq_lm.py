@@ -59,8 +59,12 @@ class SynthesizerSeq2SeqLM(GenerativeModel, keras_hub.models.Seq2SeqLM):
         outputs = self.logits(backbone(backbone.input)["decoder_sequence_output"])
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
 
+    def call_encoder(self, token_ids, padding_mask):
+        """The encoder's output, `(batch, S, hidden_dim)`."""
+        return self.backbone.encode(token_ids, padding_mask)
+
     def prefill(self, inputs):
         padding_mask, token_ids = inputs["encoder_padding_mask"], inputs["decoder_token_ids"]
-        encoder_sequence = self.backbone.encode(inputs["encoder_token_ids"], padding_mask)
+        encoder_sequence = self.call_encoder(inputs["encoder_token_ids"], padding_mask)
         cache = self.backbone.init_cache(*ops.shape(token_ids), padding_mask)
         return self.backbone.decode_with_cache(token_ids, cache, 0, encoder_sequence)

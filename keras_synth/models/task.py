@@ -135,6 +135,25 @@ class GenerativeModel(LanguageModel):
         """The logits of the next token, from the decoder's output."""
         return self.backbone.token_embedding(hidden, reverse=True)
 
+    def call_with_cache(self, token_ids, cache, cache_update_index, encoder_hidden_states=None):
+        """Runs the decoder over a part of a sequence.
+
+        Args:
+            token_ids: int tensor of shape `(batch, T)`, the tokens from `cache_update_index` on.
+            cache: What `backbone.init_cache` or an earlier call returned.
+            cache_update_index: int or int tensor. The position of the first token.
+            encoder_hidden_states: The encoder's output, where there is one, in the first call; later what
+                is needed of it is in the cache.
+
+        Returns:
+            The logits of the next tokens, `(batch, T, vocabulary_size)`; the decoder's output,
+            `(batch, T, hidden_dim)`; and the updated cache.
+        """
+        hidden, cache = self.backbone.decode_with_cache(
+            token_ids, cache, cache_update_index, encoder_hidden_states
+        )
+        return self.logits(hidden), hidden, cache
+
     def get_compile_config(self):
         config = super().get_compile_config()
         return config and {**config, "sampler": keras_hub.samplers.serialize(self.sampler)}
@@ -162,8 +181,8 @@ class GenerativeModel(LanguageModel):
                 return ops.slice(sequences, (0, index), (ops.shape(sequences)[0], 1))
 
             previous, following = index - 1, ops.minimum(index, last)
-            hidden, cache = self.backbone.decode_with_cache(at(previous, prompt), cache, previous)
-            logits = self.logits(hidden)[:, 0]
+            logits, hidden, cache = self.call_with_cache(at(previous, prompt), cache, previous)
+            logits = logits[:, 0]
             # KerasHub's beam search knows neither ends nor prompts of unequal length. Without this it
             # would multiply the probability of a beam with those of tokens that nobody will see.
             logits = _certain(logits, at(following, prompt), where=at(following, prompt_mask))
