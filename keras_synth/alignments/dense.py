@@ -178,7 +178,7 @@ class FactorizedDenseAlignment(TokenAlignment):
         return cut(logits, 0, columns, axis=-1)
 
     def get_config(self):
-        return {**super().get_config(), "factors": self.factors}
+        return {**super().get_config(), "factors": list(self.factors)}
 
 
 def head_dense(inputs, kernel, bias, columns, scale=1.0):
@@ -192,7 +192,7 @@ def head_dense(inputs, kernel, bias, columns, scale=1.0):
         # would take longer than the product.
         kernel = ops.concatenate([kernel, bias], axis=1)
         inputs = ops.concatenate([inputs, ops.ones_like(inputs[..., :1])], axis=-1)
-    kernel = cut(ops.convert_to_tensor(kernel), 0, columns, axis=-1)
+    kernel = cut(ops.cast(kernel, inputs.dtype), 0, columns, axis=-1)
     return ops.matmul(inputs, kernel * ops.cast(scale, inputs.dtype))
 
 

@@ -9,7 +9,8 @@ from keras import ops
 def custom_gradient(function):
     """Decorates a function that comes with its gradient, for every backend.
 
-    As `keras.ops.custom_gradient`, of which each backend calls the gradient in a way of its own.
+    As `keras.ops.custom_gradient`, of which each backend calls the gradient in a way of its own. On torch
+    that takes one output alone, and hides errors, so there torch differentiates the function by itself.
 
     Args:
         function: A function of tensors that returns its output, a tensor or a list of tensors, and a
@@ -23,9 +24,9 @@ def custom_gradient(function):
     def with_gradient(*args):
         output, gradient = function(*args)
 
-        def call_gradient(*args, upstream=None):
-            # TensorFlow gives one argument for each output, JAX one for all, torch one by name.
-            upstream = keras.tree.flatten(args if upstream is None else upstream)
+        def call_gradient(*args):
+            # TensorFlow gives one argument for each output, JAX one for all.
+            upstream = keras.tree.flatten(args)
             return gradient(upstream if isinstance(output, list) else upstream[0])
 
         return output, call_gradient
@@ -33,6 +34,7 @@ def custom_gradient(function):
     @functools.wraps(function)
     def call(*args):
         # Variables as tensors, because TensorFlow asks for gradients of variables by themselves.
-        return with_gradient(*(ops.cast(x, x.dtype) for x in args))
+        args = [ops.cast(x, x.dtype) for x in args]
+        return function(*args)[0] if keras.backend.backend() == "torch" else with_gradient(*args)
 
     return call

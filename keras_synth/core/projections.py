@@ -35,6 +35,7 @@ def add_bias(tokens, bias):
     return ops.add(tokens, bias), lambda upstream: (upstream, ops.sum(upstream, axis=0))
 
 
+@keras.saving.register_keras_serializable("keras_synth")
 class TokenDense(keras.layers.EinsumDense):
     """`EinsumDense` for tokens, `(batch, T, ...)`, as one matrix product for all of them.
 

@@ -126,7 +126,7 @@ def attend_shared_with_padding(blocks, value, mask):
 
 def _make_drop(logits, dropout, training):
     """The function of a `Block`. For logits that are shared it drops the same whenever it is called."""
-    if not training or dropout.rate == 0:
+    if dropout.rate == 0 or not training:
         return None
     if len(logits.shape) == 4:
         return lambda weights: dropout(weights, training=training)

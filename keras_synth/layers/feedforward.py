@@ -5,6 +5,7 @@ import keras
 from keras_synth.core.projections import Projecting
 
 
+@keras.saving.register_keras_serializable("keras_synth")
 class FeedForward(Projecting):
     """The position-wise network of a block: `W2 act(W1 x + b1) + b2`.
 
@@ -26,6 +27,7 @@ class FeedForward(Projecting):
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.use_gate = use_gate
+        self.seed = seed
         self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
@@ -43,3 +45,13 @@ class FeedForward(Projecting):
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)
         return self.output_dense(self.dropout(hidden, training=training))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "use_gate": self.use_gate,
+            "dropout": self.dropout.rate,
+            "seed": self.seed,
+        }

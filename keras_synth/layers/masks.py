@@ -140,6 +140,19 @@ def causal_mask(query_length, key_length, start_index=0):
     return ops.arange(key_length, dtype="int32") <= rows[:, None]
 
 
+def window_mask(query_length, key_length, size, start_index=0):
+    """A `(T, S)` mask that hides from each query the keys that are `size` positions away, or more.
+
+    Args:
+        query_length: int or int tensor, `T`.
+        key_length: int or int tensor, `S`.
+        size: int.
+        start_index: int or int tensor. The position of the first query.
+    """
+    rows = start_index + ops.arange(query_length, dtype="int32")
+    return ops.abs(ops.arange(key_length, dtype="int32") - rows[:, None]) < size
+
+
 def filled_mask(key_length, end_index):
     """A `(1, S)` mask that hides the positions of a cache from `end_index` on."""
     return ops.arange(key_length, dtype="int32")[None] < end_index

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_synth.core.checks import check_positive_int, check_rate, describe_owner
 from keras_synth.core.projections import Projecting
+from keras_synth.core.serialization import to_plain
 from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
 
@@ -85,6 +86,10 @@ class MultiHead(Projecting):
         """
         raise NotImplementedError
 
+    def bring_together(self, output, query):
+        """Makes tokens, `(batch, T, D)`, of what `mix` makes."""
+        return self.output_dense(output)
+
     def init_cache(self, batch_size, length):
         """An empty cache for decoding, with what `project` makes of each token.
 
@@ -103,6 +108,11 @@ class MultiHead(Projecting):
         if value is None and kwargs.get("cache") is None:
             value = query
         self._check_axes(query=query, value=value, key=kwargs.get("key"))
+        if kwargs.get("cache_update_index") is not None and kwargs.get("cache") is None:
+            raise ValueError(
+                f"`cache_update_index` of {describe_owner(self)} needs a `cache`. "
+                f"Received: cache=None, cache_update_index={kwargs['cache_update_index']}"
+            )
         return super().__call__(query, value, *args, **kwargs)
 
     def call(
@@ -153,7 +163,7 @@ class MultiHead(Projecting):
         mask = masks.AttentionMask.of(**given, causal=causal, positions=positions)
 
         output, scores = self.mix(query, projected, mask, start_index, use_causal_mask, training)
-        outputs = (self.output_dense(output),)
+        outputs = (self.bring_together(output, query),)
         if return_attention_scores:
             outputs += (scores(),)
         if cache is not None:
@@ -206,7 +216,7 @@ class MultiHead(Projecting):
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
             "dropout": self.dropout,
-            "output_shape": self._output_shape,
+            "output_shape": to_plain(self._output_shape),
             "seed": self.seed,
         }
 

@@ -5,6 +5,7 @@ import keras
 from keras_synth import alignments
 from keras_synth.alignments.registry import mixture
 from keras_synth.core.projections import PROJECTION_ARGUMENTS
+from keras_synth.core.serialization import to_plain
 from keras_synth.layers.synthetic_attention import SyntheticAttention
 
 
@@ -198,6 +199,16 @@ class DotProductAttention(SyntheticAttention):
         alignment = alignments.DotProductAlignment(num_heads, key_dim, **_shared(kwargs))
         super().__init__(num_heads, key_dim, alignment, **kwargs)
 
+    @property
+    def query_dense(self):
+        """The projection of queries."""
+        return self.alignment.query_dense
+
+    @property
+    def key_dense(self):
+        """The projection of keys."""
+        return self.alignment.key_dense
+
 
 @keras.saving.register_keras_serializable("keras_synth")
 class FixedPatternAttention(SyntheticAttention):
@@ -237,7 +248,7 @@ class FixedPatternAttention(SyntheticAttention):
         self.patterns = None if patterns is None else list(patterns)
 
     def get_config(self):
-        return {**super().get_config(), "patterns": self.patterns}
+        return {**super().get_config(), "patterns": to_plain(self.patterns)}
 
 
 @keras.saving.register_keras_serializable("keras_synth")

@@ -22,6 +22,7 @@ def make_normalization(kind, epsilon, **kwargs):
     return layer
 
 
+@keras.saving.register_keras_serializable("keras_synth")
 class Residual(keras.layers.Layer):
     """A residual connection with dropout, and normalization before or after the sublayer.
 
@@ -49,6 +50,9 @@ class Residual(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.normalize_first = normalize_first
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.normalization = normalization
+        self.seed = seed
         self.norm = make_normalization(
             normalization, layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
@@ -64,3 +68,13 @@ class Residual(keras.layers.Layer):
     def call(self, inputs, outputs, training=None):
         outputs = inputs + self.dropout(outputs, training=training)
         return outputs if self.normalize_first else self.norm(outputs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "normalize_first": self.normalize_first,
+            "dropout": self.dropout.rate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "normalization": self.normalization,
+            "seed": self.seed,
+        }

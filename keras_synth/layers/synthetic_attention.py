@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_synth import alignments
+from keras_synth.core.checks import check_positive_int
 from keras_synth.core.projections import PROJECTION_ARGUMENTS
 from keras_synth.core.serialization import serialize_layer
 from keras_synth.layers import masks
@@ -43,6 +44,10 @@ class SyntheticAttention(MultiHead):
         output_shape: int or tuple of ints. The shape of an output token. Defaults to the query's.
         max_length: int. The longest sequence, for an `alignment` given by a name that needs it.
         seed: int. The seed of dropout. Defaults to `None`.
+        sliding_window: int. How far a query sees: keys that are less than so many positions before or
+            after it. Defaults to `None`, for all keys.
+        use_gate: bool. Whether the heads' outputs are multiplied by the sigmoid of a dense projection of
+            the query, as in [Qiu et al., 2025](https://arxiv.org/abs/2505.06708). Defaults to `False`.
         **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`, `bias_regularizer`,
             `kernel_constraint` and `bias_constraint` as in `keras.layers.MultiHeadAttention`, also for
             an `alignment` given by name, and keyword arguments of `keras.layers.Layer`.
@@ -96,6 +101,9 @@ class SyntheticAttention(MultiHead):
         output_shape=None,
         max_length=None,
         seed=None,
+        *,
+        sliding_window=None,
+        use_gate=False,
         **kwargs,
     ):
         super().__init__(
@@ -109,6 +117,10 @@ class SyntheticAttention(MultiHead):
             dtype=self.dtype_policy,
             **{name: getattr(self, name) for name in PROJECTION_ARGUMENTS},
         )
+        if sliding_window is not None:
+            check_positive_int(self, "sliding_window", sliding_window)
+        self.sliding_window = sliding_window
+        self.use_gate = use_gate
 
     @property
     def supports_cross_attention(self):
@@ -123,7 +135,11 @@ class SyntheticAttention(MultiHead):
         key_shape = value_shape if key_shape is None else key_shape
         if not self.alignment.built:
             self.alignment.build(query_shape, key_shape)
-        self.value_dense = self.projection("btd,dhv->bthv", (self.num_heads, self.value_dim), "value")
+        heads = (self.num_heads, self.value_dim)
+        if self.use_gate:
+            self.gate_dense = self.projection("btd,dhv->bthv", heads, "gate")
+            self.gate_dense.build(query_shape)
+        self.value_dense = self.projection("btd,dhv->bthv", heads, "value")
         self.value_dense.build(value_shape)
         super().build(query_shape)
 
@@ -153,9 +169,22 @@ class SyntheticAttention(MultiHead):
             key_mask=mask.key,
             causal=causal,
         )
-        support = self.alignment.support(rows, columns, start_index)
+        support = self.support(rows, columns, start_index)
         mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
         return attend_by_logits(logits, projected["value"], mask, self.dropout_layer, training)
+
+    def support(self, query_length, key_length, start_index=0):
+        """Where attention can ever go, as `Alignment.support`, and within the sliding window."""
+        support = self.alignment.support(query_length, key_length, start_index)
+        if self.sliding_window is None:
+            return support
+        window = masks.window_mask(query_length, key_length, self.sliding_window, start_index)
+        return masks.combine(support, window)
+
+    def bring_together(self, output, query):
+        if self.use_gate:
+            output = output * ops.sigmoid(self.gate_dense(query))
+        return super().bring_together(output, query)
 
     def get_config(self):
         config = super().get_config()
@@ -164,4 +193,4 @@ class SyntheticAttention(MultiHead):
         else:
             alignment_config = self.alignment.get_config()
             config.update({name: alignment_config[name] for name in self.alignment_arguments})
-        return config
+        return {**config, "sliding_window": self.sliding_window, "use_gate": self.use_gate}

@@ -65,6 +65,14 @@ def test_patterns_know_the_length_and_the_padding_of_the_text(pattern, kind, pad
         close(layer(x, **masks), expected, 2e-5)
 
 
+def test_a_window_and_a_gate():
+    layer = attention("random", dtype="float32", sliding_window=2, use_gate=True)
+    x = inputs(dtype="float32")
+    expected = layer(x, **CAUSAL_PADDING)
+    with precomputed():
+        close(layer(x, **CAUSAL_PADDING), expected, 2e-5)
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_tables_are_not_read_inside(name):
     layer, x = attention(name, dtype="float32"), inputs(dtype="float32")

@@ -34,6 +34,12 @@ def test_a_cache_may_be_longer_than_what_is_decoded(name):
     close(decode(layer, x, (2, 1, 1, 1), length=17), layer(x, use_causal_mask=True))
 
 
+@pytest.mark.parametrize("name", ["random", "dot_product"])
+def test_a_step_sees_its_window_and_has_its_gate(name):
+    layer, x = attention(name, sliding_window=2, use_gate=True), inputs()
+    close(decode(layer, x, (2, 1, 1, 1), length=7), layer(x, use_causal_mask=True))
+
+
 @pytest.mark.parametrize(
     "index",
     [1, np.int32(1), np.int64(1), ops.convert_to_tensor(1, "int64")],

@@ -3,14 +3,19 @@
 import copy
 import inspect
 import json
+import pickle
 
 import keras
 import pytest
+from classes import find_classes
 from helpers import HEADS, KEY_DIM, LENGTH, WIDTH, inputs
 
-from keras_synth import alignments, layers
+from keras_synth import alignments, core, layers
 from keras_synth.core import initializers
-from keras_synth.core.projections import PROJECTION_ARGUMENTS
+from keras_synth.core.projections import PROJECTION_ARGUMENTS, TokenDense
+from keras_synth.layers import baselines
+from keras_synth.layers.feedforward import FeedForward
+from keras_synth.layers.residual import Residual
 
 PROJECTIONS = {
     "use_bias": False,
@@ -33,6 +38,8 @@ ATTENTION = {
     "dropout": 0.1,
     "output_shape": (3, 5),
     "seed": 7,
+    "sliding_window": 3,
+    "use_gate": True,
     "activity_regularizer": keras.regularizers.L2(0.3),
     **PROJECTIONS,
     **LAYER,
@@ -144,6 +151,40 @@ CASES = {
         (5, 1, "dot_product"),
         {"intermediate_dim": 7, "num_heads": 2, "max_length": 6, **BLOCK},
     ),
+    FeedForward: (
+        (5, "relu"),
+        {
+            "intermediate_dim": 7,
+            "activation": "tanh",
+            "use_gate": True,
+            "dropout": 0.1,
+            "seed": 7,
+            **PROJECTIONS,
+            **LAYER,
+        },
+    ),
+    Residual: (
+        (False, 0.0, 1e-5),
+        {
+            "normalize_first": True,
+            "dropout": 0.1,
+            "layer_norm_epsilon": 1e-3,
+            "normalization": "rms_norm",
+            "seed": 7,
+            **LAYER,
+        },
+    ),
+    TokenDense: (
+        ("btd,dhk->bthk", (None, 1, 1)),
+        {
+            "equation": "btd,dk->btk",
+            "output_shape": (None, 3),
+            "activation": "tanh",
+            "bias_axes": "k",
+            **{name: value for name, value in PROJECTIONS.items() if name != "use_bias"},
+            **LAYER,
+        },
+    ),
     initializers.ProjectionInitializer: (
         ("zeros",),
         {"initializer": keras.initializers.HeNormal(seed=3), "input_rank": 2},
@@ -168,7 +209,7 @@ cases = pytest.mark.parametrize(
 def argument_names(cls):
     """The names of the arguments of `cls`, with those that it hands on by `**kwargs`."""
     parameters = inspect.signature(cls.__init__).parameters.values()
-    names = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD} - {"self"}
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {"self"}
     if issubclass(cls, layers.SyntheticAttention) and cls is not layers.SyntheticAttention:
         names |= argument_names(layers.SyntheticAttention) - {"alignment", "max_length"}
     if issubclass(cls, layers.SyntheticAttention) or hasattr(cls, "add_head_weights"):
@@ -176,14 +217,16 @@ def argument_names(cls):
     return names - HELD_BY_THE_ALIGNMENT.get(cls, set())
 
 
-def test_every_public_class_has_a_case():
-    public = {
-        getattr(room, name)
-        for room in (alignments, layers)
-        for name in room.__all__
-        if inspect.isclass(getattr(room, name))
+def test_every_class_has_a_case():
+    kinds = (keras.layers.Layer, keras.initializers.Initializer)
+    registered = {
+        cls
+        for room in (alignments, core, layers)
+        for cls in find_classes(room, kinds)
+        if keras.saving.get_registered_name(cls) != cls.__name__
     }
-    assert public - {alignments.Alignment, layers.SynthesizerBlock} <= set(CASES)  # base classes
+    tested_by_themselves = {getattr(baselines, name) for name in baselines.__all__}
+    assert registered - tested_by_themselves == set(CASES)
 
 
 @cases
@@ -197,9 +240,15 @@ def test_config_holds_every_argument(cls, required, arguments):
 
 
 @cases
-def test_config_is_json_and_round_trips_to_an_equal_object(cls, required, arguments):
+def test_config_is_plain_and_round_trips_to_an_equal_object(cls, required, arguments):
     first = keras.saving.serialize_keras_object(cls(**arguments))
     assert first["registered_name"] == f"keras_synth>{cls.__name__}"
+    config = cls(**arguments).get_config()
+    if cls is TokenDense:  # Keras's own has a tuple
+        config["output_shape"] = list(config["output_shape"])
+    for module in (json, pickle):
+        assert module.loads(module.dumps(config)) == config
+    assert copy.deepcopy(config) == config
     text = json.dumps(first)
     for _ in range(2):
         again = keras.saving.deserialize_keras_object(json.loads(text))

@@ -54,6 +54,8 @@ def assert_equal(pair, *arguments, rows=None, **kwargs):
         {"output_shape": 23},
         {"output_shape": (23, 29), "value_dim": VALUE_DIM},
         {"use_bias": False},
+        {"use_gate": True, "value_dim": VALUE_DIM},
+        {"sliding_window": 2},
     ],
 )
 def test_the_same_arguments_give_the_same_output(kwargs):
@@ -129,6 +131,8 @@ def test_every_named_layer_takes_what_multi_head_attention_takes():
         "kernel_constraint": "non_neg",
         "bias_constraint": "non_neg",
         "seed": 1,
+        "use_gate": True,
+        "sliding_window": 2,
     }
     for cls in (layers.RandomSynthesizer, layers.DenseSynthesizer, layers.FactorizedDenseSynthesizer):
         assert cls(HEADS, KEY_DIM, LENGTH, **arguments)(inputs()).shape == (BATCH, LENGTH, 23)

@@ -214,3 +214,14 @@ def test_an_index_in_a_tensor_is_checked_where_it_is_known(name, index):
             cache=layer.init_cache(BATCH, 8),
             cache_update_index=keras.ops.convert_to_tensor(index),
         )
+
+
+def test_an_index_needs_a_cache():
+    with pytest.raises(ValueError, match="`cache_update_index` of .* needs a `cache`"):
+        attention("random")(inputs(), cache_update_index=0)
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.0, True])
+def test_a_sliding_window_is_a_positive_integer(window):
+    with pytest.raises(ValueError, match=f"`sliding_window` of .* positive integer.*={window}"):
+        layers.DotProductAttention(2, 3, sliding_window=window)

@@ -225,3 +225,14 @@ def test_masks_may_be_lists():
     positions = np.tri(LENGTH).tolist()
     close(layer(x, attention_mask=positions), layer(x, use_causal_mask=True))
     assert layer(keras.Input((LENGTH, WIDTH)), attention_mask=positions).shape == (None, LENGTH, WIDTH)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", ["random", "dense", "random+dot_product"])
+def test_a_sliding_window_is_a_mask(layers, name, padded):
+    band = np.abs(np.arange(LENGTH)[:, None] - np.arange(LENGTH)) < 2
+    x, masks = inputs(), {"use_causal_mask": True}
+    if padded:
+        masks |= {"query_mask": PADDING, "value_mask": PADDING}
+    windowed = attention(name, sliding_window=2)
+    close(windowed(x, **masks), layers[name](x, attention_mask=band, **masks))
