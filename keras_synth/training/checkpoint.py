@@ -1,6 +1,7 @@
 """Checkpoints: training that was killed goes on as if nothing had happened."""
 
 import errno
+import inspect
 import os
 import pathlib
 import time
@@ -34,7 +35,8 @@ class Checkpoint(keras.callbacks.Callback):
     ends with the weights of a run that nothing disturbed: weights, optimizer, random state of the layers,
     epoch, step, and the state of the callbacks in `also` are as they were. The steps of the epoch that are
     done are skipped: their batches are read and not trained. So the data must come in the same order in
-    each run; where that differs from epoch to epoch, give the data from epoch `checkpoint.epoch` on, as
+    each run; where that differs from epoch to epoch, or goes on from one to the next, as with
+    `steps_per_epoch` and `repeat()`, give the data from epoch `checkpoint.epoch` on, as
     `keras_synth.data.token_batches` does with `epochs`. Metrics of the interrupted epoch are those of its
     steps after the interruption.
 
@@ -56,7 +58,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: If an argument is out of its range. In `fit`, if there are checkpoints and all of them
-            are damaged, they do not fit the model, its optimizer or `also`, or the data has fewer steps.
+            are damaged, they do not fit the model, its optimizer or `also`, or the data has fewer steps, or
+            goes on from epoch to epoch and `epoch` was not asked for.
         FloatingPointError: In `fit`, if the loss or a weight becomes infinite or NaN. The message names the
             step; the checkpoints before it stay.
         OSError: In `fit`, if a checkpoint cannot be written, as on a full disk. Those before it stay.
@@ -98,6 +101,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.every_steps = every_steps
         self.keep = keep
         self.also = list(also)
+        self._epoch_is_known = False
 
     @property
     def paths(self) -> list[pathlib.Path]:
@@ -112,6 +116,7 @@ class Checkpoint(keras.callbacks.Callback):
     @property
     def epoch(self) -> int:
         """The epoch in which training goes on: what `fit` calls `initial_epoch`."""
+        self._epoch_is_known = True  # to whoever makes the data
         return self._newest()[1].get("epoch", 0)
 
     def _newest(self):
@@ -159,6 +164,17 @@ class Checkpoint(keras.callbacks.Callback):
         # What Keras's own `BackupAndRestore` does. Nothing is left to do after an early stop.
         stopped = any(state.get("stopped_epoch") for state in self._resumed.get("callbacks", []))
         self.model._initial_epoch = self.params["epochs"] if stopped else self._position[0]
+        self._check_beginning_of_data()
+
+    def _check_beginning_of_data(self):
+        steps = _steps_of_data_that_goes_on()
+        if steps and not self._epoch_is_known and 0 < self.model._initial_epoch < self.params["epochs"]:
+            raise ValueError(
+                f"{self._source} was saved in epoch {self._position[0] + 1}. With `steps_per_epoch`, data "
+                "goes on from epoch to epoch, so it must begin with the epoch `checkpoint.epoch` of this "
+                "callback, as that of `keras_synth.data.token_batches` with `epochs` does, or "
+                f"`data.repeat().skip(checkpoint.epoch * {steps})`. Received: steps_per_epoch={steps}"
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model._initial_epoch = None
@@ -297,6 +313,17 @@ def save_model(model: keras.Model, path: str | os.PathLike):
         path: string or path. The file, `<name>.keras`.
     """
     replace_file(path, model.save)
+
+
+def _steps_of_data_that_goes_on():
+    """The `steps_per_epoch` of the `fit` that calls; `None` if it reads its data anew in each epoch."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        data = frame.f_locals.get("epoch_iterator")  # Keras tells callbacks nothing of the data
+        if data is not None:
+            return None if data.steps_per_epoch == data._num_batches else data.steps_per_epoch
+        frame = frame.f_back
+    return None
 
 
 def _step(path):

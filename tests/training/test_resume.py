@@ -271,6 +271,24 @@ def test_data_in_another_order_in_each_epoch(tmp_path):
     assert_same_state(model, expected)
 
 
+@pytest.mark.parametrize("kill", [STEPS, STEPS + 2])
+def test_data_that_goes_on_from_epoch_to_epoch(kill, tmp_path):
+    def batches():
+        return tf.data.Dataset.from_tensor_slices(examples(8)).batch(2).repeat()
+
+    expected = make_model()
+    train(expected, data=batches(), steps_per_epoch=STEPS)
+    callbacks = [Checkpoint(tmp_path, every_steps=1), Kill(kill)]
+    with pytest.raises(Killed):
+        train(make_model(), callbacks, batches(), steps_per_epoch=STEPS)
+    with pytest.raises(ValueError, match="saved in epoch 2.*begin with .*Received: steps_per_epoch=5"):
+        train(make_model(), [Checkpoint(tmp_path)], batches(), steps_per_epoch=STEPS)
+    model, checkpoint = make_model(), Checkpoint(tmp_path)
+    rest = batches().skip(checkpoint.epoch * STEPS)
+    train(model, [checkpoint], rest, steps_per_epoch=STEPS)
+    assert_same_state(model, expected)
+
+
 def test_time_that_ran_out_in_an_epoch(undisturbed, tmp_path):
     class StopAt(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
