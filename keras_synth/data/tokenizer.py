@@ -18,6 +18,8 @@ class SynthesizerTokenizer(keras_hub.tokenizers.SentencePieceTokenizer):
     """A SentencePiece tokenizer with the special tokens `<pad>`, `<s>` and `</s>`.
 
     A special token that stands in a text is split like any other text: no text yields its id.
+    Detokenizing gives back what was tokenized, but for spaces: those at either end of a text are
+    dropped, runs of them become one, and `▁` (U+2581), by which SentencePiece writes a space, is one.
 
     Args:
         proto: Either a string path to a SentencePiece proto file, or a `bytes` object with a
@@ -69,8 +71,8 @@ def train_tokenizer(
 
     The pieces are those of a SentencePiece unigram model that knows every character of the
     texts. Other characters fall back to their bytes, so that no text is unknown, and texts are
-    not normalized: detokenizing gives back what was tokenized, save that runs of spaces become
-    one. The same texts give the same tokenizer.
+    not normalized, but for spaces, see `SynthesizerTokenizer`. The same texts give the same
+    tokenizer.
 
     Args:
         texts: iterable of strings or UTF-8 bytes, or a `tf.data.Dataset` of scalar strings.

@@ -35,7 +35,8 @@ class SynthesizerDecoder(SynthesizerBlock):
         encoder_attention_mask: Tensor of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`.
         self_attention_cache: A cache that `init_cache` or an earlier call returned.
         self_attention_cache_update_index: int or int tensor. The position of the first token of
-            `decoder_sequence`. Needed with `self_attention_cache`.
+            `decoder_sequence`. Needed with `self_attention_cache`. As in
+            `keras_synth.layers.SyntheticAttention`, a tensor in a compiled function must not be too large.
         cross_attention_cache: A cache that `init_cache` or an earlier call returned.
         cross_attention_cache_update_index: int or int tensor. `0` to fill the cache from
             `encoder_sequence`, `None` to use what is in it.

@@ -68,7 +68,9 @@ class SyntheticAttention(MultiHead):
         cache: The cache that `init_cache` or an earlier call returned. With a cache, `S` is its length
             and `query` holds the tokens from `cache_update_index` on.
         cache_update_index: int or int tensor. Where in the cache the keys and values of `value` go.
-            `None` leaves the cache as it is and ignores `value`.
+            `None` leaves the cache as it is and ignores `value`. More than the cache has room for is an
+            error, but not for a tensor in a compiled function, whose value is not known: it must not be
+            too large, because backends then overwrite the last positions silently.
 
     Returns:
         The output, of shape `(batch, T, D)` or `(batch, T, *output_shape)`; then the scores, of shape

@@ -43,6 +43,11 @@ def test_round_trip_of_any_text(tokenizer, text):
     assert tf.function(tokenizer.detokenize)(in_graph).numpy()[0].decode() == text
 
 
+@pytest.mark.parametrize("text", [" the fox", "the fox ", "  the   fox  ", "the▁fox", "▁the fox▁"])
+def test_spaces_are_all_that_is_normalized(tokenizer, text):
+    assert tokenizer.detokenize(tokenizer(text)) == "the fox"
+
+
 @pytest.mark.parametrize("text", ["</s>", "<pad>", "<s>", "the fox </s> <pad><s>", "<unk> <0x41>"])
 def test_special_tokens_in_texts_are_plain_text(tokenizer, text):
     ids = tokenizer(text)
