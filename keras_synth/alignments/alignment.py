@@ -3,9 +3,10 @@
 import keras
 
 from keras_synth.core.checks import check_positive_int
+from keras_synth.core.layer import Layer
 
 
-class Alignment(keras.layers.Layer):
+class Alignment(Layer):
     """Base class of the layers that make the alignment logits `B` of attention.
 
     An alignment knows nothing of values, masks or softmax: it turns a query of shape `(batch, T, D)`

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_synth.core.gradients import custom_gradient
 from keras_synth.core.initializers import PerHeadInitializer, ProjectionInitializer, fork
+from keras_synth.core.layer import Layer
 
 _GETTERS = {
     "initializer": keras.initializers,
@@ -63,7 +64,7 @@ class TokenDense(keras.layers.EinsumDense):
         super().quantize(mode, type_check=False, config=config)
 
 
-class Projecting(keras.layers.Layer):
+class Projecting(Layer):
     """Mixin: the arguments of `keras.layers.Dense` for all the projections of one layer.
 
     Args:

@@ -5,6 +5,7 @@ import keras
 from keras_synth import alignments
 from keras_synth.core.checks import check_choice, check_positive_int, check_rate
 from keras_synth.core.initializers import fork, fork_seed
+from keras_synth.core.layer import Layer
 from keras_synth.core.serialization import serialize_arguments
 from keras_synth.core.signatures import own_parameters
 from keras_synth.layers.attention import check_attention, make_self_attention, resize_attention
@@ -12,7 +13,7 @@ from keras_synth.layers.feedforward import FeedForward
 from keras_synth.layers.residual import NORMALIZATIONS, Residual
 
 
-class SynthesizerBlock(keras.layers.Layer):
+class SynthesizerBlock(Layer):
     """Base class of `SynthesizerEncoder` and `SynthesizerDecoder`: their arguments, and their sublayers.
 
     The arguments from `dropout` on are the options of a block. Backbones hand them on as they are.

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_synth.core.layer import Layer
+
 #: The kinds of normalization; the second is that of [Zhang et al., 2019](https://arxiv.org/abs/1910.07467).
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -23,7 +25,7 @@ def make_normalization(kind, epsilon, **kwargs):
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class Residual(keras.layers.Layer):
+class Residual(Layer):
     """A residual connection with dropout, and normalization before or after the sublayer.
 
     `norm(x + dropout(f(x)))`, or `x + dropout(f(norm(x)))` if `normalize_first`. Used in two steps, so

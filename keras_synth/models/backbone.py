@@ -11,6 +11,7 @@ from keras_synth.core.signatures import own_parameters
 from keras_synth.layers import SynthesizerBlock, SynthesizerDecoder, SynthesizerEncoder
 from keras_synth.layers.residual import make_normalization
 from keras_synth.models.embedding import SynthesizerEmbedding
+from keras_synth.models.freezing import FrozenLayers
 from keras_synth.models.sizes import get_size
 
 #: The arguments of blocks that backbones give them by themselves, as each block needs others.
@@ -36,7 +37,7 @@ _CACHES = ("self_attention_cache", "cross_attention_cache")
 POSITIONS = ("sinusoidal", "learned", "relative_bias", None)
 
 
-class SynthesizerBackbone(keras_hub.models.Backbone):
+class SynthesizerBackbone(FrozenLayers, keras_hub.models.Backbone):
     """Base class of the backbones.
 
     A subclass says in `connect` how the stacks of blocks are put together.

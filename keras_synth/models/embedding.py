@@ -6,9 +6,11 @@ import keras
 import keras_hub
 from keras import ops
 
+from keras_synth.core.layer import Layer
+
 
 @keras.saving.register_keras_serializable("keras_synth")
-class SynthesizerEmbedding(keras.layers.Layer):
+class SynthesizerEmbedding(Layer):
     """Embeds tokens and their positions, with dropout.
 
     `dropout(sqrt(hidden_dim) * E[token] + position)`, as in

@@ -8,12 +8,13 @@ import tensorflow as tf
 from keras import ops
 
 from keras_synth.data.shuffling import shuffled_batches, split, to_tensors
+from keras_synth.models.freezing import FrozenLayers
 from keras_synth.models.preprocessors import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.step import ReplicaTraining
 
 
-class SynthesizerTask(ReplicaTraining):
+class SynthesizerTask(FrozenLayers, ReplicaTraining):
     """Mixin of all tasks, to stand before the class of KerasHub."""
 
     def __init__(self, *args, **kwargs):

@@ -85,6 +85,28 @@ def test_a_model_of_two_sequences_comes_back_equal(tmp_path):
     assert len(variables_in(tmp_path / "model.weights.h5")) == len(original.weights)
 
 
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_what_is_frozen_before_it_is_built_stays_frozen(make):
+    config = make().get_config()
+    frozen, free = (
+        type(make()).from_config({**config, "trainable": trainable}) for trainable in (False, True)
+    )
+    assert len(model(frozen).trainable_weights) == 1  # the embedding
+    expected = len(model(free).trainable_weights)
+    assert expected > 3
+    frozen.trainable = True
+    assert 1 + len(frozen.trainable_weights) == expected
+
+
+def test_a_frozen_block_comes_back_frozen(tmp_path):
+    block = layers.SynthesizerEncoder(11, HEADS, "dense", max_length=MAX_LENGTH)
+    original = model(block)
+    block.trainable = False
+    original.save(tmp_path / "model.keras")
+    for again in (keras.models.load_model(tmp_path / "model.keras"), keras.models.clone_model(original)):
+        assert [weight.name for weight in again.trainable_weights] == ["embeddings"]
+
+
 def test_weights_of_another_max_length_are_refused(tmp_path):
     model(layers.RandomSynthesizer(HEADS, KEY_DIM, 16)).save_weights(tmp_path / "model.weights.h5")
     with pytest.raises(ValueError, match="shape"):

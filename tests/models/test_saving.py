@@ -130,6 +130,35 @@ def test_objects_as_arguments_come_back_and_stay_the_callers():
     assert backbone.dtype_policy.name == "mixed_bfloat16"
 
 
+def trained_weights(model):
+    return [i for i, weight in enumerate(model.weights) if weight.trainable]
+
+
+@pytest.mark.parametrize("cls", [ENCODER, DECODER, BOTH])
+def test_what_is_frozen_from_the_beginning(cls):
+    backbone = cls(**SIZES, positions="relative_bias", tie_word_embeddings=False, trainable=False)
+    assert trained_weights(backbone) == []
+    assert trained_weights(cls.from_config(backbone.get_config())) == []
+
+
+def test_what_is_frozen_in_a_model_comes_back_frozen(tmp_path):
+    model = models.SynthesizerTextClassifier(ENCODER(**{**SIZES, "num_layers": 2}), 3)
+    model.backbone.embedding.trainable = model.backbone.encoder_layers[0].trainable = False
+    model.pooled_dense.trainable = False
+    expected = trained_weights(model)
+    assert 0 < len(expected) < len(model.weights)
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(str(tmp_path / "preset"))
+    for again in (
+        keras.models.load_model(tmp_path / "model.keras", compile=False),
+        models.SynthesizerTextClassifier.from_preset(str(tmp_path / "preset")),
+    ):
+        assert trained_weights(again) == expected
+    model.trainable = False
+    model.save(tmp_path / "model.keras")
+    assert trained_weights(keras.models.load_model(tmp_path / "model.keras", compile=False)) == []
+
+
 def test_every_public_class_is_registered_under_the_name_of_the_package():
     public = [getattr(module, name) for module in (models, data) for name in module.__all__]
     classes = [item for item in public if isinstance(item, type) and hasattr(item, "get_config")]
