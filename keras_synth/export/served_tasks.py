@@ -147,6 +147,11 @@ class ServedGenerator(ServedTask):
     def list_signatures(self):
         signatures = super().list_signatures()
         if self.preprocessor is not None:
+            if getattr(self.model.sampler, "return_all_beams", False):
+                raise ValueError(
+                    "The `sampler` of an export must return one answer to each prompt, its best beam. "
+                    f"Received: sampler={type(self.model.sampler).__name__}(return_all_beams=True)"
+                )
             signatures.append(Signature("generate_tokens", self.input_specs, self.generate_tokens))
         return signatures
 

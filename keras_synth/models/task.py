@@ -1,6 +1,7 @@
 """What the tasks have in common: batches of tokens, compiling after loading, metrics, generation."""
 
 import contextlib
+import warnings
 
 import keras
 import keras_hub
@@ -9,6 +10,8 @@ from keras import ops
 
 from keras_synth.data.shuffling import shuffled_batches, split, to_tensors
 from keras_synth.models.freezing import FrozenLayers
+from keras_synth.models.generation import check_prompts, distribute, end_token_ids, strip_prompts
+from keras_synth.models.logits import check_logits
 from keras_synth.models.preprocessors import check_lengths
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.step import ReplicaTraining
@@ -17,9 +20,16 @@ from keras_synth.training.step import ReplicaTraining
 class SynthesizerTask(FrozenLayers, ReplicaTraining):
     """Mixin of all tasks, to stand before the class of KerasHub."""
 
+    #: Whether the output is logits, or else probabilities; `None` if it is neither.
+    returns_logits = True
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         check_lengths(self.preprocessor, self.backbone)
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs):
+        check_logits(self, loss, kwargs)
+        super().compile(optimizer, loss, **kwargs)
 
     def fit(
         self,
@@ -68,6 +78,12 @@ class SynthesizerTask(FrozenLayers, ReplicaTraining):
         }
         if "sampler" in config:
             arguments["sampler"] = keras_hub.samplers.get(config["sampler"])
+        try:
+            check_logits(self, arguments.get("loss"), arguments)
+        except ValueError as error:  # it was none when the file was saved
+            warnings.warn(f"{error}. The model is compiled with its default ones.", stacklevel=2)
+            for name in ("loss", "metrics", "weighted_metrics"):
+                arguments.pop(name, None)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             arguments["jit_compile"] = False  # it may have been on by itself where the model was saved
         self.compile(**arguments)
@@ -159,6 +175,66 @@ class GenerativeModel(LanguageModel):
         config = super().get_compile_config()
         return config and {**config, "sampler": keras_hub.samplers.serialize(self.sampler)}
 
+    def generate(self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=False):
+        """Generates sequences that begin with prompts, by the sampler that `compile` was given.
+
+        Args:
+            inputs: Prompts: a string or a list of strings, or what else the preprocessor takes for
+                generation; without a preprocessor, a dict of tensors as the model takes them; or a
+                `tf.data.Dataset` of batches of these.
+            max_length: int. The number of tokens that a sequence has at most, with its prompt. Defaults to
+                the preprocessor's. Without a preprocessor, it is the length of the tensors.
+            stop_token_ids: Tuple of ints. The tokens that end a sequence; `None` to go on to the end.
+                Defaults to `"auto"`, the end of the preprocessor's tokenizer.
+            strip_prompt: bool. Whether what is returned begins after the prompts. Defaults to `False`.
+
+        Returns:
+            A string for each prompt, or a single one; without a preprocessor, a dict of tokens and their
+            padding mask, `(batch, length)`. With `keras_synth.models.BeamSampler(return_all_beams=True)`, a
+            pair of two: a list of strings for each prompt, the best beam first, or tensors of shape
+            `(batch, num_beams, length)`; and the scores of the beams, `(batch, num_beams)`.
+
+        Raises:
+            ValueError: If there are no prompts, or there is no preprocessor that knows the end.
+        """
+        if stop_token_ids == "auto":
+            stop_token_ids = end_token_ids(self.preprocessor)
+        inputs = dict(inputs) if isinstance(inputs, dict) else inputs  # which KerasHub writes to
+        batches, is_single = self._normalize_generate_inputs(inputs)
+        outputs, scores = [], []
+        for batch in batches:
+            check_prompts(batch)
+            batch_outputs, batch_scores = self._generate_batch(
+                batch, max_length, stop_token_ids, strip_prompt
+            )
+            outputs.append(batch_outputs)
+            scores.append(batch_scores)
+        check_prompts(outputs)
+        outputs = self._normalize_generate_outputs(outputs, is_single)
+        if scores[0] is None:
+            return outputs
+        return outputs, self._normalize_generate_outputs(scores, is_single)
+
+    def _generate_batch(self, inputs, max_length, stop_token_ids, strip_prompt):
+        """What a batch of prompts becomes, and the scores of its beams, or `None`."""
+        if self.preprocessor is not None:
+            inputs = self.preprocessor.generate_preprocess(inputs, sequence_length=max_length)
+        inputs = distribute(inputs)
+        outputs = dict(self.make_generate_function()(inputs, stop_token_ids=stop_token_ids))
+        scores = outputs.pop("scores", None)
+        names = f"{self.side}token_ids", f"{self.side}padding_mask"
+        if strip_prompt:
+            stripped = strip_prompts(*(outputs[name] for name in names), inputs[names[1]])
+            outputs = dict(zip(names, stripped, strict=True))
+        if self.preprocessor is None:
+            return outputs, scores
+        if scores is None:
+            return self.preprocessor.generate_postprocess(outputs), None
+        _, num_beams, length = ops.shape(outputs[names[0]])
+        outputs = {name: ops.reshape(tensor, (-1, length)) for name, tensor in outputs.items()}
+        texts = self.preprocessor.generate_postprocess(outputs)
+        return [texts[i : i + num_beams] for i in range(0, len(texts), num_beams)], scores
+
     def generate_step(self, inputs, stop_token_ids=None):
         """Generates the tokens of one batch; what `generate` compiles.
 
@@ -167,7 +243,8 @@ class GenerativeModel(LanguageModel):
             stop_token_ids: Tuple of ints. The tokens that end a sequence; `None` to go on to the end.
 
         Returns:
-            A dict with the tokens and the padding mask of what was generated, prompts included.
+            A dict with the tokens and the padding mask of what was generated, prompts included; where the
+            sampler returns all beams, `(batch, num_beams, length)`, with their `"scores"`.
         """
         token_ids = inputs[f"{self.side}token_ids"]
         prompt_mask = ops.cast(inputs[f"{self.side}padding_mask"], "bool")
@@ -192,7 +269,7 @@ class GenerativeModel(LanguageModel):
                 logits = _certain(logits, stop_token_ids[0], where=ended)
             return logits, hidden[:, 0], (cache, prompt_mask)
 
-        token_ids = self.sampler(
+        sampled = self.sampler(
             next=next,
             prompt=token_ids,
             cache=(cache, prompt_mask),
@@ -202,12 +279,16 @@ class GenerativeModel(LanguageModel):
             hidden_states=hidden,
             model=self,
         )
+        token_ids, *scores = sampled if isinstance(sampled, tuple) else (sampled,)
+        if scores:
+            prompt_mask = prompt_mask[:, None]  # that of all beams
         padding_mask = ops.ones_like(token_ids, dtype="bool")
         if stop_token_ids is not None:
             ends = ops.cast(_is_any(token_ids, stop_token_ids) & ~prompt_mask, "int32")
             # Nothing after the first end; the end itself still counts.
             padding_mask = ops.cumsum(ends, axis=-1) - ends == 0
-        return {f"{self.side}token_ids": token_ids, f"{self.side}padding_mask": padding_mask}
+        outputs = {f"{self.side}token_ids": token_ids, f"{self.side}padding_mask": padding_mask}
+        return {**outputs, "scores": scores[0]} if scores else outputs
 
 
 def _is_any(token_ids, candidates):

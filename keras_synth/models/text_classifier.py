@@ -8,6 +8,14 @@ from keras_synth.models.encoder_backbone import SynthesizerEncoderBackbone
 from keras_synth.models.preprocessors import SynthesizerTextClassifierPreprocessor
 from keras_synth.models.task import SynthesizerTask
 
+#: What activations of the output make: logits, or else probabilities. Of others nothing is known.
+_RETURNS_LOGITS = {
+    keras.activations.linear: True,
+    keras.activations.log_softmax: True,
+    keras.activations.softmax: False,
+    keras.activations.sigmoid: False,
+}
+
 
 @keras.saving.register_keras_serializable("keras_synth")
 class SynthesizerTextClassifier(SynthesizerTask, keras_hub.models.TextClassifier):
@@ -21,7 +29,7 @@ class SynthesizerTextClassifier(SynthesizerTask, keras_hub.models.TextClassifier
         num_classes: int. The number of classes.
         preprocessor: A `keras_synth.models.SynthesizerTextClassifierPreprocessor`, or `None` if inputs
             are preprocessed already.
-        activation: Activation of the output. Defaults to `None`, for logits.
+        activation: Activation of the output. Defaults to `None`, for logits, which the loss must take then.
         hidden_dim: int. The width of the hidden layer. Defaults to the backbone's.
         dropout: float. Dropout before each of the two layers. Defaults to `0.0`.
         **kwargs: Keyword arguments of `keras_hub.models.TextClassifier`.
@@ -81,6 +89,15 @@ class SynthesizerTextClassifier(SynthesizerTask, keras_hub.models.TextClassifier
         x = self.pooled_dense(self.pooled_dropout(x))
         outputs = self.output_dense(self.output_dropout(x))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    @property
+    def returns_logits(self):
+        return _RETURNS_LOGITS.get(self.activation)
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs):
+        if loss == "auto" and self.returns_logits is False:
+            loss = keras.losses.SparseCategoricalCrossentropy()
+        super().compile(optimizer, loss, **kwargs)
 
     def get_config(self):
         return {

@@ -66,13 +66,16 @@ class GenerationScore(keras.callbacks.Callback):
             logs[f"val_{name}"] = float(score(answers, self.references))
 
     def generate(self) -> list[str]:
-        """What the model answers to the prompts."""
+        """What the model answers to the prompts; the best of several beams."""
         kwargs = dict(self.kwargs)
         if not isinstance(self.model, keras_hub.models.Seq2SeqLM):
             kwargs.setdefault("strip_prompt", True)
         answers = []
         for start in range(0, len(self.prompts), self.batch_size):
-            answers += self.model.generate(self.prompts[start : start + self.batch_size], **kwargs)
+            texts = self.model.generate(self.prompts[start : start + self.batch_size], **kwargs)
+            if isinstance(texts, tuple):  # all beams, and their scores
+                texts = [best for best, *_ in texts[0]]
+            answers += texts
         return answers
 
 

@@ -28,6 +28,8 @@ class SmoothedCrossentropy(keras.losses.Loss):
     0.303
     """
 
+    from_logits = True
+
     def __init__(
         self,
         label_smoothing: float = 0.1,

@@ -19,6 +19,7 @@ import tensorflow_text
 from keras_synth.export import export, with_dtype
 from keras_synth.export.versions import write_version
 from keras_synth.layers import RandomSynthesizer
+from keras_synth.models import BeamSampler
 
 TEXTS = tf.constant(["one two", "", "three six " * 9])
 
@@ -315,7 +316,7 @@ def test_the_former_name_of_precompute(make_task, tmp_path):
 
 def test_only_what_is_used_is_saved(make_task, tmp_path):
     model = make_task("classifier", dropout=0.1)
-    model.compile("adam", "sparse_categorical_crossentropy")
+    model.compile("adam")
     saved = weights(export(model, tmp_path))
     # No optimizer, metrics or seeds: the weights of the model, and precomputed tables instead of raw ones.
     assert sum(value.size for value in saved) == model.count_params()
@@ -365,6 +366,12 @@ def test_a_copy_with_a_dtype(make_task):
 def test_wrong_arguments(classifier, kwargs, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         export(classifier, tmp_path / "model", **kwargs)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_sampler_that_returns_all_beams(make_task, tmp_path):
+    with pytest.raises(ValueError, match="its best beam. Received: sampler=BeamSampler"):
+        export(make_task("causal_lm"), tmp_path / "model", sampler=BeamSampler(2, return_all_beams=True))
     assert not (tmp_path / "model").exists()
 
 

@@ -64,6 +64,18 @@ def test_prompts_are_kept_and_do_not_disturb_each_other(cls):
 
 
 @decoders
+def test_prompts_are_stripped(cls):
+    model, x = language_model(cls), prompts(cls)
+    token_ids, padding_mask = names(cls)
+    whole = model.generate(x, stop_token_ids=(7, 9))
+    stripped = model.generate(x, stop_token_ids=(7, 9), strip_prompt=True)
+    for i, start in enumerate((4, 1, 9)):
+        size = whole[padding_mask][i].sum() - start
+        np.testing.assert_array_equal(stripped[padding_mask][i], np.arange(9) < size)
+        np.testing.assert_array_equal(stripped[token_ids][i, : 9 - start], whole[token_ids][i, start:])
+
+
+@decoders
 def test_generation_goes_up_to_max_length(cls):
     model = language_model(cls)
     x = prompts(cls, width=SIZES["max_length"])
@@ -131,23 +143,17 @@ def log_probability(model, cls, x, i, tokens, start):
 @pytest.mark.parametrize("length_penalty", [0.0, 1.5])
 def test_beams_are_ranked_by_probability_and_length(cls, length_penalty):
     model, x = language_model(cls), prompts(cls, (3, 2), width=8)
-    stops, width = (5, 6, 7, 8, 9, 10, 11, 12), 8  # so that beams end early and late
-    results = {}
-
-    class Recorder(BeamSampler):
-        def __call__(self, *args, **kwargs):
-            results["beams"], results["scores"] = super().__call__(*args, **kwargs)
-            return results["beams"][:, 0]
-
-    model.compile(sampler=Recorder(4, length_penalty, return_all_beams=True), run_eagerly=True)
-    model.generate(x, stop_token_ids=stops)
+    stops = (5, 6, 7, 8, 9, 10, 11, 12)  # so that beams end early and late
+    model.compile(sampler=BeamSampler(4, length_penalty, return_all_beams=True), run_eagerly=True)
+    outputs, all_scores = model.generate(x, stop_token_ids=stops)
+    token_ids, padding_mask = (outputs[name] for name in names(cls))
     lengths = set()
     for i, start in enumerate((3, 2)):
         scores = []
-        for beam, score in zip(results["beams"][i], results["scores"][i], strict=True):
-            beam = np.array(beam)
-            ends = np.flatnonzero(np.isin(beam, stops) & (np.arange(width) >= start))
-            end = ends[0] + 1 if len(ends) else width
+        for beam, mask, score in zip(token_ids[i], padding_mask[i], all_scores[i], strict=True):
+            end = mask.sum()
+            assert end == 8 or beam[end - 1] in stops
+            assert not np.isin(beam[start : end - 1], stops).any()
             lengths.add(end - start)
             log_prob = log_probability(model, cls, x, i, beam[:end], start)
             scores.append((log_prob / ((5 + end - start) / 6) ** length_penalty, float(score)))

@@ -1,11 +1,15 @@
 """The loss is the mean over the tokens that count, whatever the padding and the batches."""
 
+import functools
+
 import keras
+import keras_hub
 import numpy as np
 import pytest
 from tiny import BOTH, DECODER, ENCODER, SIZES, inputs, language_model
 
 from keras_synth import models
+from keras_synth.training import SmoothedCrossentropy
 
 LENGTHS = [6, 2, 9, 1, 4]
 
@@ -115,7 +119,69 @@ def test_a_batch_of_nothing_but_padding_changes_nothing():
 def test_a_loss_that_is_a_sum():
     model = language_model(DECODER)
     with pytest.raises(ValueError, match="a mean.*'mean_with_sample_weight'.*reduction='sum'"):
-        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(reduction="sum"))
+        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"))
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    """Each task, and those of them that return probabilities."""
+    classifiers = [
+        models.SynthesizerTextClassifier(ENCODER(**SIZES), 3, activation=a) for a in (None, "softmax")
+    ]
+    return [*map(language_model, (DECODER, BOTH)), masked_language_model(), classifiers[0]], classifiers[1:]
+
+
+PROBABILITIES = {
+    "name": "sparse_categorical_crossentropy",
+    "name of a class": "CategoricalCrossentropy",
+    "name for any targets": "crossentropy",
+    "function": keras.losses.categorical_crossentropy,
+    "object": keras.losses.SparseCategoricalCrossentropy(),
+    "object without the argument": keras.losses.KLDivergence(),
+}
+LOGITS = {
+    "object": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    "object without the argument": SmoothedCrossentropy(),
+    "function": functools.partial(keras.losses.binary_crossentropy, from_logits=True),
+}
+
+
+@pytest.mark.parametrize("loss", PROBABILITIES.values(), ids=PROBABILITIES)
+def test_losses_that_take_probabilities(tasks, loss):
+    with_logits, with_probabilities = tasks
+    for model in with_logits:
+        with pytest.raises(ValueError, match="logits, .* `loss` .*from_logits=True.* Received: loss="):
+            model.compile(loss=loss)
+    for model in with_probabilities:
+        model.compile(loss=loss)
+
+
+@pytest.mark.parametrize("loss", LOGITS.values(), ids=LOGITS)
+def test_losses_that_take_logits(tasks, loss):
+    with_logits, with_probabilities = tasks
+    for model in with_logits:
+        model.compile(loss=loss)
+    for model in with_probabilities:
+        with pytest.raises(
+            ValueError, match="probabilities, .* `loss` .*from_logits=False.* Received: loss="
+        ):
+            model.compile(loss=loss)
+
+
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_that_take_probabilities(tasks, argument):
+    for metric in (keras_hub.metrics.Perplexity(), "sparse_categorical_crossentropy"):
+        with pytest.raises(ValueError, match="logits, .* `metrics` .*keras.metrics.*from_logits=True"):
+            tasks[0][0].compile(**{argument: ["accuracy", metric]})
+
+
+def test_a_file_with_a_loss_that_takes_probabilities():
+    """Such files were once saved."""
+    model = language_model(DECODER)
+    config = {**model.get_compile_config(), "loss": "sparse_categorical_crossentropy"}
+    with pytest.warns(UserWarning, match="must take.*default"):
+        model.compile_from_config(config)
+    assert model.loss.from_logits
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -34,6 +34,34 @@ def test_beam_search_finds_what_is_certain(trained, num_beams, jit_compile):
     assert model.generate("three") == "drei"
 
 
+def test_all_beams_and_their_scores(trained):
+    model = SynthesizerSeq2SeqLM(trained.backbone, trained.preprocessor)
+    model.compile(sampler=BeamSampler(3, return_all_beams=True), jit_compile=False)
+    beams, scores = model.generate(list(ANSWERS))
+    assert [best for best, _, _ in beams] == list(ANSWERS.values())
+    assert scores.shape == (3, 3) and np.all(np.diff(scores) <= 0)
+    alone, scores_alone = model.generate("three")
+    assert alone[0] == "drei" and len(alone) == 3 and scores_alone.shape == (3,)
+    prompts = {"encoder_text": ["four five six"], "decoder_text": ["vier"]}
+    assert model.generate(prompts, strip_prompt=True)[0][0][0].strip() == "fünf sechs"
+
+
+def test_prompts_are_stripped_from_answers_and_stay_as_they_are(trained):
+    prompts = {"encoder_text": "four five six", "decoder_text": "vier fünf"}
+    before = dict(prompts)
+    assert trained.generate(prompts, strip_prompt=True).strip() == "sechs"
+    assert prompts == before
+    assert trained.generate(["three"], strip_prompt=True) == ["drei"]
+
+
+@pytest.mark.parametrize("nothing", [[], np.array([], str), {"encoder_text": [], "decoder_text": []}])
+def test_no_prompts(trained, nothing):
+    with pytest.raises(
+        ValueError, match="`inputs` of `generate` must have at least one prompt. Received: "
+    ):
+        trained.generate(nothing)
+
+
 def test_generation_ends_at_max_length_without_an_end(make_model):
     model = make_model()
     model.compile(sampler="greedy", jit_compile=False)
