@@ -19,6 +19,13 @@ def pytest_runtest_setup(item):
         pytest.skip("needs the TensorFlow backend")
 
 
+def pytest_sessionstart():
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_grad_enabled(False)  # so that NumPy takes tensors, as it does on the other backends
+
+
 @pytest.fixture(autouse=True)
 def seed():
     """Each test has the same weights and order of examples, whichever tests ran before.

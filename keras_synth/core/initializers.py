@@ -32,7 +32,8 @@ def fork(initializer, name):
 
 def fork_seed(seed, name):
     """A seed of its own for the part called `name`, so that two dropouts never drop the same entries."""
-    return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
+    # Below 2^31, because seeds are int32 on torch.
+    return None if seed is None else zlib.crc32(f"{seed}/{name}".encode()) % 2**31
 
 
 @keras.saving.register_keras_serializable("keras_synth")

@@ -125,8 +125,9 @@ def softmax_product_with_padding(logits, columns, key, visible, drop=None):
         rounded = ops.cast(dropped(weights), columns.dtype)
         total = ops.reshape(weights, (-1, length)) @ ops.transpose(ops.cast(key, weights.dtype))
         total = ops.reshape(total, (heads, rows, batch))
-        inverse = ops.where(total > 0, 1.0 / ops.where(total > 0, total, 1.0), 0.0)[..., None]
-        enough = ops.all(ops.logical_or(total > _LEAST_SHARE, ops.logical_not(visible)))
+        large = total > _LEAST_SHARE
+        inverse = ops.where(large, 1.0 / ops.where(large, total, 1.0), 0.0)[..., None]
+        enough = ops.all(ops.logical_or(large, ops.logical_not(visible)))
 
         def weigh_each():
             """The weights of each example, `(batch, H, T, S)`."""

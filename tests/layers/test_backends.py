@@ -1,5 +1,6 @@
-"""The layers need Keras alone, and run on JAX."""
+"""The layers need Keras alone, and run on JAX and torch."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -22,6 +23,10 @@ LEFT_OUT = [
 ]
 #: For the same reason.
 TESTS_LEFT_OUT = ["comparison_is_one_argument", "dtype_policies", "keeps_the_expectation"]
+#: What asks most of a backend: masks, caches, and gradients of all paths. On torch float64 and float32 make
+#: float32 in Keras, and a tensor has its size as a function.
+ON_TORCH = [f"tests/layers/test_{name}.py" for name in ("attention", "cache", "shared_path")]
+LEFT_OUT_ON_TORCH = ["float64", "only_dot_products_keep_keys"]
 IMPORT = """
 import sys
 import keras_synth, keras_synth.alignments, keras_synth.layers
@@ -44,17 +49,32 @@ def run_python(backend, *arguments):
     assert result.returncode == 0, f"{result.stdout[-8000:]}\n{result.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("backend, others", [("tensorflow", []), ("jax", ["tensorflow"])])
+def skip_without(backend):
+    if importlib.util.find_spec(backend) is None:  # an import would be in the way of the other ones
+        pytest.skip(f"needs {backend}")
+
+
+def run_tests(backend, paths, left_out=(), *options):
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0", *options]
+    others = ["-k", " and ".join(f"not {name}" for name in left_out)]
+    run_python(backend, "-m", "pytest", *options, *paths, *others)
+
+
+@pytest.mark.parametrize(
+    "backend, others", [("tensorflow", []), ("jax", ["tensorflow"]), ("torch", ["tensorflow"])]
+)
 def test_import_brings_in_nothing_heavier_than_keras(backend, others):
-    pytest.importorskip(backend)
+    skip_without(backend)
     run_python(backend, "-c", IMPORT, *others, "keras_hub", "tensorflow_text", "tensorflow_datasets")
 
 
 def test_alignments_and_layers_run_on_jax():
     """The tests of alignments and layers, on JAX."""
-    pytest.importorskip("jax")
+    skip_without("jax")
     rooms = [f"tests/{room}" for room in ("alignments", "layers")]
-    ignored = [f"--ignore=tests/{file}" for file in LEFT_OUT]
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0"]
-    others = ["-k", " and ".join(f"not {name}" for name in TESTS_LEFT_OUT)]
-    run_python("jax", "-m", "pytest", *options, *rooms, *ignored, *others)
+    run_tests("jax", rooms, TESTS_LEFT_OUT, *(f"--ignore=tests/{file}" for file in LEFT_OUT))
+
+
+def test_layers_run_on_torch():
+    skip_without("torch")
+    run_tests("torch", ON_TORCH, LEFT_OUT_ON_TORCH)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import ALL, BATCH, LENGTH, PADDING, WIDTH, attention, inputs, normal, outputs_and_gradients
 from keras import ops
 
-from keras_synth import layers
+from keras_synth import alignments, layers
 
 MASKS = {
     "padding, causal": {"query_mask": PADDING, "value_mask": PADDING, "use_causal_mask": True},
@@ -148,3 +148,16 @@ def test_large_values_in_padding_change_nothing(name, policy, large):
         np.testing.assert_allclose(
             np.asarray(gradient, "float32"), np.asarray(expected_gradient, "float32"), rtol=0.05, atol=0.05
         )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float32"])
+@pytest.mark.parametrize("name", [*alignments.NAMES, "random+dense+dot_product"])
+def test_the_spec_of_outputs_is_that_of_a_call(name, policy):
+    x = inputs(dtype="float32")
+    alignment = alignments.get(name, 2, 3, 9, dtype=policy)
+    attention = layers.SyntheticAttention(2, 3, alignments.get(name, 2, 3, 9, dtype=policy), dtype=policy)
+    for layer in (alignment, attention):
+        layer.build(x.shape)
+        output = layer(x)
+        spec = layer.compute_output_spec(keras.KerasTensor(x.shape, layer.compute_dtype))
+        assert (spec.shape, spec.dtype) == (output.shape, keras.backend.standardize_dtype(output.dtype))

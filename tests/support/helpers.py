@@ -84,7 +84,8 @@ def outputs_and_gradients(layer, x, **arguments):
     def call(x):
         outputs = layer(x, **arguments)
         output = ops.cast(outputs[0] if isinstance(outputs, tuple) else outputs, "float64")
-        return ops.sum(output * normal(*output.shape, seed=8)), outputs
+        factors = ops.convert_to_tensor(normal(*output.shape, seed=8))
+        return ops.sum(output * factors), outputs
 
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -93,6 +94,15 @@ def outputs_and_gradients(layer, x, **arguments):
             tape.watch(x)
             loss, outputs = call(x)
         return outputs, tape.gradient(loss, [x, *layer.trainable_weights])
+
+    if keras.backend.backend() == "torch":
+        import torch
+
+        with torch.enable_grad():
+            loss, outputs = call(x.requires_grad_(True))
+        weights = [weight.value for weight in layer.trainable_weights]
+        gradients = torch.autograd.grad(loss, [x, *weights], allow_unused=True)
+        return keras.tree.map_structure(torch.Tensor.detach, outputs), list(gradients)
 
     import jax
 
