@@ -4,6 +4,11 @@ import keras
 
 from keras_synth.core.checks import check_positive_int
 from keras_synth.core.layer import Layer
+from keras_synth.core.slices import place_windows, reach
+
+#: The logit of a place where an alignment never attends: nothing, in float32, beside any place where it
+#: does. It is finite, so that a mixture can learn to look there.
+OUTSIDE = -30.0
 
 
 class Alignment(Layer):
@@ -17,6 +22,9 @@ class Alignment(Layer):
     alignment that looks at other tokens than the row's own also overrides `project_key`, `init_cache`
     and `reads`. An alignment that never attends to some positions says so in `support`; one whose other
     arguments depend on `max_length`, in `resize`.
+
+    Attention costs `T S` for each head, unless an alignment offers what costs less: a `window`, with
+    `window_logits`, or `decay_rates`.
 
     Args:
         num_heads: int. The number of attention heads, `H`.
@@ -35,6 +43,8 @@ class Alignment(Layer):
     supports_cross_attention = False
     #: The longest sequence that the alignment can take, `None` if it takes any.
     max_length = None
+    #: How many neighbouring tokens, itself among them, a row attends to; `None` for all tokens.
+    window = None
     #: Whether `call` takes a `scale`, a tensor of shape `(H, 1, 1)`, and multiplies something smaller by it
     #: than the logits.
     takes_scale = False
@@ -72,7 +82,24 @@ class Alignment(Layer):
         """Zeros in the structure of `project_key`, for `length` positions."""
         return ()
 
-    def support(self, query_length, key_length, start_index=0):
+    def window_logits(self, query, causal):
+        """The logits of the neighbours alone, for an alignment with a `window`.
+
+        Args:
+            query: Tensor of shape `(batch, T, D)`.
+            causal: bool. Whether a row is at the end of its window; otherwise it is in the middle, as
+                `keras_synth.core.slices.reach` says.
+
+        Returns:
+            Tensor of shape `(batch, H, T, window)`, or `(H, 1, window)` if `depends_on_input` is `False`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no window.")
+
+    def decay_rates(self):
+        """The rate of each head, a tensor of shape `(H,)`, if `B_ij = -rate |j - i|`; otherwise `None`."""
+        return None
+
+    def support(self, query_length, key_length, start_index=0, causal=False):
         """Where attention can ever go, as a bool tensor of shape `(H, T, S)`; `None` for everywhere.
 
         A row without any place to go gives zeros, as it does under every other mask. A mixture doesn't
@@ -82,8 +109,12 @@ class Alignment(Layer):
             query_length: int or int tensor, `T`.
             key_length: int or int tensor, `S`.
             start_index: int or int tensor. The position of the first query.
+            causal: bool. Whether no row may depend on tokens after its own.
         """
-        return None
+        if self.window is None:
+            return None
+        inside = keras.ops.ones((self.num_heads, query_length, self.window), dtype="bool")
+        return place_windows(inside, start_index - reach(self.window, causal), key_length, fill=False)
 
     def has_table(self, causal):
         """Whether the logits of every sequence are a corner of one table, `(H, N, N)`.

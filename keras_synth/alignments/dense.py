@@ -22,17 +22,15 @@ class TokenAlignment(Projecting, Alignment):
     Args:
         num_heads: int. The number of attention heads, `H`.
         key_dim: int. The width of the hidden layer for each head.
-        max_length: int. The longest sequence, `N`.
         activation: Activation of the hidden layer. Defaults to `"relu"`.
         **kwargs: Keyword arguments of `Projecting` and `keras.layers.Layer`.
     """
 
     takes_scale = True
 
-    def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
+    def __init__(self, num_heads, key_dim, activation="relu", **kwargs):
         super().__init__(num_heads=num_heads, **kwargs)
         self.key_dim = check_positive_int(self, "key_dim", key_dim)
-        self.max_length = check_positive_int(self, "max_length", max_length)
         self.activation = keras.activations.get(activation)
 
     def build(self, query_shape, keys_shape=None):
@@ -52,13 +50,31 @@ class TokenAlignment(Projecting, Alignment):
         return {
             **super().get_config(),
             "key_dim": self.key_dim,
-            "max_length": self.max_length,
             "activation": keras.activations.serialize(self.activation),
         }
 
 
+class RowAlignment(TokenAlignment):
+    """Base class of those that predict a logit for each position of the sequence.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        key_dim: int. The width of the hidden layer for each head.
+        max_length: int. The longest sequence, `N`.
+        activation: Activation of the hidden layer. Defaults to `"relu"`.
+        **kwargs: Keyword arguments of `TokenAlignment`.
+    """
+
+    def __init__(self, num_heads, key_dim, max_length, activation="relu", **kwargs):
+        super().__init__(num_heads, key_dim, activation, **kwargs)
+        self.max_length = check_positive_int(self, "max_length", max_length)
+
+    def get_config(self):
+        return {**super().get_config(), "max_length": self.max_length}
+
+
 @keras.saving.register_keras_serializable("keras_synth")
-class DenseAlignment(TokenAlignment):
+class DenseAlignment(RowAlignment):
     """The dense synthesizer: each token predicts its row of logits with a two-layer network.
 
     `B_t = W2 relu(W1 x_t + b1) + b2` for each head, with `W1` from `D` to `key_dim` and `W2` from
@@ -97,7 +113,7 @@ class DenseAlignment(TokenAlignment):
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class FactorizedDenseAlignment(TokenAlignment):
+class FactorizedDenseAlignment(RowAlignment):
     """The factorized dense synthesizer: each token predicts two short factors of its row of logits.
 
     `B_t = tile(A(x_t)) * repeat(C(x_t))` for each head, where `A` has `a` entries, `C` has `b`, and

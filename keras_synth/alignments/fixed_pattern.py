@@ -3,11 +3,7 @@
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment
-
-#: The logit of a place outside of a pattern: nothing, in float32, beside any place inside. It is finite,
-#: so that a mixture can learn to look past the pattern.
-_OUTSIDE = -30.0
+from keras_synth.alignments.alignment import OUTSIDE, Alignment
 
 # name: where row i may look, as columns j; and the end of the sequence from which weights fall off.
 _PATTERNS = {
@@ -82,7 +78,7 @@ class FixedPatternAlignment(Alignment):
                 f"Received: patterns={patterns}"
             )
 
-    def support(self, query_length, key_length, start_index=0):
+    def support(self, query_length, key_length, start_index=0, causal=False):
         rows, columns = _positions(query_length, key_length, start_index)
         return ops.stack([_PATTERNS[pattern][0](rows, columns) for pattern in self.patterns])
 
@@ -109,7 +105,7 @@ class FixedPatternAlignment(Alignment):
         weights[None] = ops.zeros_like(weights["last"])
         everywhere = ops.zeros_like(log_weight(rows) + weights["first"])  # (T, S), or (batch, T, S)
         heads = [
-            ops.where(_PATTERNS[pattern][0](rows, columns), everywhere + weights[origin], _OUTSIDE)
+            ops.where(_PATTERNS[pattern][0](rows, columns), everywhere + weights[origin], OUTSIDE)
             for pattern, origin in zip(self.patterns, weighed_from, strict=True)
         ]
         return ops.stack(heads, axis=-3)

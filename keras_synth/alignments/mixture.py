@@ -190,8 +190,8 @@ class HeadwiseAlignment(CompoundAlignment):
     def formula(self):
         return "; ".join(f"{part.num_heads} x [{part.formula}]" for part in self.alignments)
 
-    def support(self, query_length, key_length, start_index=0):
-        supports = [part.support(query_length, key_length, start_index) for part in self.alignments]
+    def support(self, query_length, key_length, start_index=0, causal=False):
+        supports = [part.support(query_length, key_length, start_index, causal) for part in self.alignments]
         if all(support is None for support in supports):
             return None
         everywhere = [

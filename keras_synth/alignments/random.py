@@ -6,6 +6,7 @@ from keras import ops
 from keras_synth.alignments.alignment import Alignment
 from keras_synth.core.checks import check_positive_int
 from keras_synth.core.initializers import PerHeadInitializer, fork
+from keras_synth.core.projections import Projecting
 from keras_synth.core.slices import cut
 
 
@@ -187,3 +188,83 @@ class FactorizedRandomAlignment(TableAlignment):
 
     def get_config(self):
         return {**super().get_config(), "rank": self.rank}
+
+
+@keras.saving.register_keras_serializable("keras_synth")
+class RoutedRandomAlignment(Projecting, TableAlignment):
+    """Each token mixes the rows of a few random tables.
+
+    `B_t = sum_k softmax(W x_t + b)_k R_k[t]` for each head, with `num_tables` tables `R_k` of shape
+    `(N, N)`, cut to the length of the sequence. `H N^2 num_tables + D H num_tables` parameters, and
+    `H num_tables` biases.
+
+    Args:
+        num_heads: int. The number of attention heads, `H`.
+        max_length: int. The longest sequence, `N`.
+        num_tables: int. The number of tables of each head. Defaults to `4`.
+        trainable_alignment: bool. Whether the tables are trained. Defaults to `True`.
+        alignment_initializer: Initializer of each `(N, N)` table. Defaults to a normal distribution with
+            standard deviation 0.1, or 1 if the tables are fixed.
+        alignment_regularizer: Regularizer of the tables. Defaults to `None`.
+        **kwargs: `use_bias` and the initializers, regularizers and constraints of
+            `keras.layers.Dense`, and keyword arguments of `keras.layers.Layer`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> alignment = RoutedRandomAlignment(num_heads=2, max_length=16, num_tables=3)
+    >>> alignment(np.zeros((3, 5, 8))).shape
+    TensorShape([3, 2, 5, 5])
+    """
+
+    formula = "softmax(W x) R"
+    reads = "token"
+    depends_on_input = True
+    takes_scale = True
+
+    def __init__(
+        self,
+        num_heads,
+        max_length,
+        num_tables=4,
+        trainable_alignment=True,
+        alignment_initializer=None,
+        alignment_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads=num_heads,
+            max_length=max_length,
+            trainable_alignment=trainable_alignment,
+            alignment_initializer=alignment_initializer,
+            alignment_regularizer=alignment_regularizer,
+            **kwargs,
+        )
+        self.num_tables = check_positive_int(self, "num_tables", num_tables)
+
+    def default_initializer(self):
+        return keras.initializers.RandomNormal(stddev=self.default_stddev)
+
+    def build(self, query_shape, keys_shape=None):
+        self.router_dense = self.projection("btd,dhk->bthk", (self.num_heads, self.num_tables), "router")
+        self.router_dense.build(query_shape)
+        self.tables = [self.add_table(f"table_{k}", self.max_length) for k in range(self.num_tables)]
+
+    def call(
+        self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False, scale=1.0
+    ):
+        rows, columns = self._lengths(query, key_length)
+        shares = self.router_dense(query)
+        shares = ops.softmax(ops.cast(shares, keras.backend.result_type(shares.dtype, "float32")))
+        # The tables change less by a scale than the logits of each example would cost.
+        tables = ops.stack([ops.convert_to_tensor(table) for table in self.tables], axis=1)
+        tables = cut(cut(tables, start_index, rows, axis=2), 0, columns, axis=3)
+        scale = ops.reshape(ops.cast(scale, shares.dtype), (-1, 1))
+        shares, tables = (ops.cast(x, self.compute_dtype) for x in (shares * scale, tables))
+        return ops.einsum("bthk,hkts->bhts", shares, tables)
+
+    def has_table(self, causal):
+        return False
+
+    def get_config(self):
+        return {**super().get_config(), "num_tables": self.num_tables}

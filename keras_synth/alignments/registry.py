@@ -12,10 +12,12 @@ from keras_synth.alignments.appendix import (
     GatedLinearAlignment,
 )
 from keras_synth.alignments.dense import DenseAlignment, FactorizedDenseAlignment
+from keras_synth.alignments.distance import AverageAlignment, DecayAlignment, RelativeAlignment
 from keras_synth.alignments.dot_product import DotProductAlignment
 from keras_synth.alignments.fixed_pattern import FixedPatternAlignment
 from keras_synth.alignments.mixture import MixtureAlignment
-from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment
+from keras_synth.alignments.random import FactorizedRandomAlignment, RandomAlignment, RoutedRandomAlignment
+from keras_synth.alignments.window import GaussianAlignment, LocalDenseAlignment
 from keras_synth.core.checks import check_positive_int
 from keras_synth.core.initializers import fork
 from keras_synth.core.signatures import parameters, requires
@@ -105,6 +107,12 @@ ALIGNMENTS = Registry(
         "gated_linear": GatedLinearAlignment,
         "dot_product": DotProductAlignment,
         "fixed_pattern": FixedPatternAlignment,
+        "local_dense": LocalDenseAlignment,
+        "relative": RelativeAlignment,
+        "decay": DecayAlignment,
+        "average": AverageAlignment,
+        "gaussian": GaussianAlignment,
+        "routed_random": RoutedRandomAlignment,
     },
     bases=(Alignment,),
 )
@@ -127,12 +135,12 @@ def get(
         identifier: An alignment layer, which is returned as it is; the serialized config of one; one
             of the names `"random"`, `"fixed_random"`, `"factorized_random"`, `"dense"`,
             `"factorized_dense"`, `"bottleneck"`, `"convolution"`, `"convolutional_bottleneck"`,
-            `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`; or several names joined by `+`, for a
-            mixture.
+            `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`, `"local_dense"`, `"relative"`, `"decay"`,
+            `"average"`, `"gaussian"`, `"routed_random"`; or several names joined by `+`, for a mixture.
         num_heads: int. The number of attention heads.
         key_dim: int. The width of a head.
-        max_length: int. The longest sequence. Needed by every name but `"dot_product"` and
-            `"fixed_pattern"`.
+        max_length: int. The longest sequence, for the names that stand for weights for each position: those
+            of the random and dense synthesizers and their variants, but for `"local_dense"`.
         dtype: The dtype policy of an alignment that is made from a name.
         **arguments: `use_bias`, `kernel_initializer` and the like, for those of the named alignments that
             take them.

@@ -5,13 +5,13 @@ import math
 import keras
 from keras import ops
 
-from keras_synth.alignments.alignment import Alignment
+from keras_synth.alignments.distance import DistanceAlignment
 from keras_synth.alignments.mixture import CompoundAlignment
 from keras_synth.core.checks import check_positive_int
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class RelativeBiasAlignment(Alignment):
+class RelativeBiasAlignment(DistanceAlignment):
     """Logits that depend on how far apart two tokens are.
 
     `B_ij = b[bucket(j - i)]` for each head. Half of the buckets hold one distance each, the others grow
@@ -34,8 +34,6 @@ class RelativeBiasAlignment(Alignment):
     """
 
     formula = "b[j - i]"
-    reads = "nothing"
-    depends_on_input = False
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, **kwargs):
         super().__init__(num_heads, **kwargs)
@@ -48,19 +46,13 @@ class RelativeBiasAlignment(Alignment):
             name="table", shape=(self.num_heads, self.num_buckets), initializer="zeros", autocast=False
         )
 
-    def call(self, query, keys=None, start_index=0, key_length=None, key_mask=None, causal=False):
-        query_length, key_length = self._lengths(query, key_length)
-        rows = start_index + ops.arange(query_length, dtype="int32")
-        distance = ops.arange(key_length, dtype="int32") - rows[:, None]
+    def at(self, distance, causal):
         if causal:
             bucket = self._bucket(ops.maximum(-distance, 0), self.num_buckets)
         else:
             half = self.num_buckets // 2
             bucket = self._bucket(ops.abs(distance), half) + ops.where(distance > 0, half, 0)
         return ops.take(self.table, bucket, axis=1)
-
-    def has_table(self, causal):
-        return True
 
     def _bucket(self, distance, buckets):
         """The bucket of a distance that is not negative."""

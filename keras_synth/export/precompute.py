@@ -67,7 +67,8 @@ def _compute_table(layer, causal):
         # Only the length of the query is read.
         logits = alignment(ops.zeros((1, length, 1)), key_length=length, causal=causal)
         logits = ops.cast(logits, "float32")
-        mask = combine(layer.support(length, length), causal_mask(length, length) if causal else None)
+        support = layer.support(length, length, causal=causal)
+        mask = combine(support, causal_mask(length, length) if causal else None)
         shown = True if mask is None else mask
         highest = ops.max(ops.where(shown, logits, -float("inf")), axis=-1)
         lowest = ops.min(ops.where(shown, logits, float("inf")), axis=-1)

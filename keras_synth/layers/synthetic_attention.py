@@ -35,7 +35,8 @@ class SyntheticAttention(MultiHead):
         key_dim: int. The width of a head.
         alignment: An alignment layer, its serialized config, or a name: `"random"`, `"fixed_random"`,
             `"factorized_random"`, `"dense"`, `"factorized_dense"`, `"bottleneck"`, `"convolution"`,
-            `"convolutional_bottleneck"`, `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`, or names
+            `"convolutional_bottleneck"`, `"gated_linear"`, `"dot_product"`, `"fixed_pattern"`,
+            `"local_dense"`, `"relative"`, `"decay"`, `"average"`, `"gaussian"`, `"routed_random"`, or names
             joined by `+` for a mixture, as `"random+dot_product"`.
         value_dim: int. The width of a head's values. Defaults to `key_dim`.
         dropout: float. Dropout of the attention weights. Where logits do not depend on the input, all
@@ -171,13 +172,13 @@ class SyntheticAttention(MultiHead):
             key_mask=mask.key,
             causal=causal,
         )
-        support = self.support(rows, columns, start_index)
+        support = self.support(rows, columns, start_index, causal)
         mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
         return attend_by_logits(logits, projected["value"], mask, self.dropout_layer, training)
 
-    def support(self, query_length, key_length, start_index=0):
+    def support(self, query_length, key_length, start_index=0, causal=False):
         """Where attention can ever go, as `Alignment.support`, and within the sliding window."""
-        support = self.alignment.support(query_length, key_length, start_index)
+        support = self.alignment.support(query_length, key_length, start_index, causal)
         if self.sliding_window is None:
             return support
         window = masks.window_mask(query_length, key_length, self.sliding_window, start_index)

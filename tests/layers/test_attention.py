@@ -54,7 +54,17 @@ def test_what_stands_for_no_attention_is_refused_with_the_names_that_there_are(a
 
 
 #: Those that have no weights for positions.
-ANY_LENGTH = {"dot_product", "fixed_pattern", "lightweight_convolution", "dynamic_convolution"}
+ANY_LENGTH = {
+    "dot_product",
+    "fixed_pattern",
+    "local_dense",
+    "relative",
+    "decay",
+    "average",
+    "gaussian",
+    "lightweight_convolution",
+    "dynamic_convolution",
+}
 
 
 @pytest.mark.parametrize("name", layers.ATTENTIONS)
