@@ -52,7 +52,7 @@ class PeerBackbone(keras_hub.models.Backbone):
         num_layers, two, heads, key_dim = self.cache_shape
         return ops.zeros((batch_size, num_layers, two, length, heads, key_dim))
 
-    def decode_with_cache(self, token_ids, cache, index):
+    def decode_with_cache(self, token_ids, cache, index, length=None):
         x = self.token_embedding(token_ids)
         x = x + self.position_embedding(x, start_index=index)
         caches = []

@@ -45,6 +45,8 @@ class Alignment(Layer):
     max_length = None
     #: How many neighbouring tokens, itself among them, a row attends to; `None` for all tokens.
     window = None
+    #: If `B_ij = -rate |j - i|`, a method that returns the rate of each head, a tensor of shape `(H,)`.
+    decay_rates = None
     #: Whether `call` takes a `scale`, a tensor of shape `(H, 1, 1)`, and multiplies something smaller by it
     #: than the logits.
     takes_scale = False
@@ -94,10 +96,6 @@ class Alignment(Layer):
             Tensor of shape `(batch, H, T, window)`, or `(H, 1, window)` if `depends_on_input` is `False`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no window.")
-
-    def decay_rates(self):
-        """The rate of each head, a tensor of shape `(H,)`, if `B_ij = -rate |j - i|`; otherwise `None`."""
-        return None
 
     def support(self, query_length, key_length, start_index=0, causal=False):
         """Where attention can ever go, as a bool tensor of shape `(H, T, S)`; `None` for everywhere.

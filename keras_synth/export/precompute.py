@@ -50,6 +50,8 @@ def precomputed():
             return compute(*arguments)
         value = projected["value"]
         size = (layer.num_heads, ops.shape(query)[1], ops.shape(value)[1])
+        if causal:
+            mask = mask.with_causal(*size[1:], start_index)
         weights = ops.slice(ops.convert_to_tensor(table), start_indices(3, 1, start_index), size)
         return _attend(weights, value, mask), lambda: compute(*arguments)[1]()
 

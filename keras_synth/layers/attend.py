@@ -60,7 +60,7 @@ def attend_by_logits(logits, value, mask, dropout, training):
     else:
         path = attend_shared if mask.visible_keys is None else attend_shared_with_padding
     blocks = [
-        Block(block, block_mask, _make_drop(block, dropout, training))
+        Block(block, block_mask, make_drop(block, dropout, training))
         for block, block_mask in cut_into_blocks(logits, mask)
     ]
 
@@ -124,8 +124,8 @@ def attend_shared_with_padding(blocks, value, mask):
     return ops.where(ops.expand_dims(visible, -1), ops.cast(output, value.dtype), 0.0)
 
 
-def _make_drop(logits, dropout, training):
-    """The function of a `Block`. For logits that are shared it drops the same whenever it is called."""
+def make_drop(logits, dropout, training):
+    """The `drop` of a `Block`. For logits that are shared it drops the same whenever it is called."""
     if dropout.rate == 0 or not training:
         return None
     if len(logits.shape) == 4:

@@ -37,6 +37,8 @@ class SynthesizerDecoder(SynthesizerBlock):
         self_attention_cache_update_index: int or int tensor. The position of the first token of
             `decoder_sequence`. Needed with `self_attention_cache`. As in
             `keras_synth.layers.SyntheticAttention`, a tensor in a compiled function must not be too large.
+        self_attention_cache_update_length: int or int tensor. How many of the tokens enter a cache of
+            constant size, see `keras_synth.layers.SyntheticAttention`. Defaults to all.
         cross_attention_cache: A cache that `init_cache` or an earlier call returned.
         cross_attention_cache_update_index: int or int tensor. `0` to fill the cache from
             `encoder_sequence`, `None` to use what is in it.
@@ -93,6 +95,7 @@ class SynthesizerDecoder(SynthesizerBlock):
         encoder_attention_mask=None,
         self_attention_cache=None,
         self_attention_cache_update_index=None,
+        self_attention_cache_update_length=None,
         cross_attention_cache=None,
         cross_attention_cache_update_index=None,
         use_causal_mask=True,
@@ -110,6 +113,7 @@ class SynthesizerDecoder(SynthesizerBlock):
             use_causal_mask=use_causal_mask,
             cache=self_attention_cache,
             cache_update_index=self_attention_cache_update_index,
+            cache_update_length=self_attention_cache_update_length,
             training=training,
         )
         if self_attention_cache is not None:
@@ -148,6 +152,7 @@ class SynthesizerDecoder(SynthesizerBlock):
         encoder_attention_mask=None,
         self_attention_cache=None,
         self_attention_cache_update_index=None,
+        self_attention_cache_update_length=None,
         cross_attention_cache=None,
         cross_attention_cache_update_index=None,
         use_causal_mask=True,

@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_synth.core.slices import cut
+
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
@@ -38,7 +40,6 @@ class AttentionMask:
         value_mask=None,
         key_mask=None,
         attention_mask=None,
-        causal=None,
         positions=None,
     ):
         """Sorts the mask arguments of an attention layer, of the shapes that `check_shapes` allows.
@@ -48,7 +49,6 @@ class AttentionMask:
             value_mask: The same of shape `(batch, S)`.
             key_mask: The same of shape `(batch, S)`.
             attention_mask: The same of shape `(T, S)`, `(batch, T, S)` or `(batch, H, T, S)`.
-            causal: bool tensor of shape `(T, S)`, as `causal_mask` makes it.
             positions: bool tensor that broadcasts to `(T, S)`.
         """
         query_mask, value_mask, key_mask, mask = (
@@ -57,17 +57,17 @@ class AttentionMask:
         )
         key = combine(value_mask, key_mask)
         if mask is None:
-            return cls(causal, positions, query_mask, key)
+            return cls(None, positions, query_mask, key)
         if hides_columns(mask.shape):
             column_mask = ops.reshape(mask, (-1, ops.shape(mask)[-1]))
-            return cls(causal, positions, query_mask, key, column_mask)
+            return cls(None, positions, query_mask, key, column_mask)
         if len(mask.shape) == 2:
-            return cls(causal, combine(positions, mask), query_mask, key)
+            return cls(None, combine(positions, mask), query_mask, key)
         if len(mask.shape) == 3:
             mask = mask[:, None]
         if mask.shape[0] == 1:
-            return cls(causal, combine(positions, mask[0]), query_mask, key)
-        return cls(causal, positions, query_mask, key, full=mask)
+            return cls(None, combine(positions, mask[0]), query_mask, key)
+        return cls(None, positions, query_mask, key, full=mask)
 
     @property
     def visible_keys(self):
@@ -87,6 +87,10 @@ class AttentionMask:
             None if keys is None else keys[:, None, None, :],
         )
 
+    def with_causal(self, query_length, key_length, start_index=0):
+        """The mask that also hides from each query the keys after it; arguments as in `causal_mask`."""
+        return dataclasses.replace(self, causal=causal_mask(query_length, key_length, start_index))
+
     def without_query(self):
         """The mask without the part that hides whole rows."""
         return dataclasses.replace(self, query=None)
@@ -99,18 +103,18 @@ class AttentionMask:
     def block(self, start, end):
         """The rows from `start` to `end`, and the columns up to `end`."""
 
-        def cut(part):
+        def cut_part(part):
             if part is None:
                 return None
             return part[..., :end] if part.shape[-2] == 1 else part[..., start:end, :end]
 
         return AttentionMask(
-            causal=cut(self.causal),
-            positions=cut(self.positions),
+            causal=cut_part(self.causal),
+            positions=cut_part(self.positions),
             query=None if self.query is None else self.query[:, start:end],
             key=None if self.key is None else self.key[:, :end],
             columns=None if self.columns is None else self.columns[:, :end],
-            full=cut(self.full),
+            full=cut_part(self.full),
         )
 
 
@@ -156,6 +160,25 @@ def window_mask(query_length, key_length, size, start_index=0):
 def filled_mask(key_length, end_index):
     """A `(1, S)` mask that hides the positions of a cache from `end_index` on."""
     return ops.arange(key_length, dtype="int32")[None] < end_index
+
+
+def cut_columns(layer, start, size, query_mask, attention_mask=None, **columns):
+    """Mask arguments without the columns before `start`, and from `start + size` on.
+
+    Raises:
+        ValueError: If `attention_mask` hides more than columns.
+    """
+    if attention_mask is not None and not hides_columns(attention_mask.shape):
+        raise ValueError(
+            f"The cache of {type(layer).__name__} '{layer.name}' holds no single tokens, so an "
+            "`attention_mask` can only hide padding: it must have shape (batch, 1, S). "
+            f"Received: attention_mask of shape {tuple(attention_mask.shape)}"
+        )
+    columns = {"attention_mask": attention_mask, **columns}
+    cut_masks = {
+        n: mask if mask is None else cut(mask, start, size, axis=-1) for n, mask in columns.items()
+    }
+    return {"query_mask": query_mask, **cut_masks}
 
 
 def check_shapes(layer, lengths, query_mask=None, value_mask=None, key_mask=None, attention_mask=None):

@@ -33,6 +33,8 @@ class MultiHead(Projecting):
     supports_cross_attention = False
     #: The longest sequence that the layer can take, `None` if it takes any.
     max_length = None
+    #: Whether a cache has the same size for any number of tokens, which enter it once, in their order.
+    has_constant_cache = False
 
     def __init__(
         self, num_heads, key_dim, value_dim=None, dropout=0.0, output_shape=None, seed=None, **kwargs
@@ -75,9 +77,9 @@ class MultiHead(Projecting):
         Args:
             query: Tensor of shape `(batch, T, D)`.
             projected: The result of `project`, or the cache.
-            mask: A `keras_synth.layers.masks.AttentionMask`.
+            mask: A `keras_synth.layers.masks.AttentionMask`, which leaves it to `causal` to be causal.
             start_index: int or int tensor. The position of the first query.
-            causal: bool. Whether a query sees no key after itself; `mask` says so too.
+            causal: bool. Whether a query sees no key after itself.
             training: bool. Whether dropout acts.
 
         Returns:
@@ -89,6 +91,22 @@ class MultiHead(Projecting):
     def bring_together(self, output, query):
         """Makes tokens, `(batch, T, D)`, of what `mix` makes."""
         return self.output_dense(output)
+
+    def mix_with_cache(self, query, projected, mask, cache, length, training):
+        """`mix` of the tokens that follow those of a cache, for a layer that `has_constant_cache`.
+
+        Args:
+            query: Tensor of shape `(batch, T, D)`.
+            projected: The result of `project`, for these tokens.
+            mask: An `AttentionMask` of these tokens, without positions.
+            cache: What `init_cache` or an earlier call returned.
+            length: int or int tensor. How many of the tokens enter the cache; `None` for all.
+            training: bool. Whether dropout acts.
+
+        Returns:
+            Tensor of shape `(batch, T, H, value_dim)`, and the new cache.
+        """
+        raise NotImplementedError
 
     def init_cache(self, batch_size, length):
         """An empty cache for decoding, with what `project` makes of each token.
@@ -129,8 +147,12 @@ class MultiHead(Projecting):
         use_causal_mask=False,
         cache=None,
         cache_update_index=None,
+        cache_update_length=None,
     ):
-        start_index, causal, positions = 0, None, None
+        start_index, positions = 0, None
+        constant = cache is not None and self.has_constant_cache
+        if constant:
+            self._check_constant_cache(cache_update_index, use_causal_mask, return_attention_scores)
         if cache is not None and cache_update_index is None:
             projected = cache
         else:
@@ -140,6 +162,7 @@ class MultiHead(Projecting):
             projected = self.project(query, value, key)
             if cache is not None:
                 start_index = self._start_index(cache_update_index, value, cache)
+            if cache is not None and not constant:
                 projected = cache = keras.tree.map_structure(
                     lambda old, new: ops.slice_update(
                         old, start_indices(len(old.shape), 1, start_index), new
@@ -152,17 +175,22 @@ class MultiHead(Projecting):
                 )
 
         batch, query_length = ops.shape(query)[:2]
-        key_length = ops.shape(projected["value"])[1]
+        key_length = None if constant else ops.shape(projected["value"])[1]
         self._check_lengths(query_length, key_length, cached=cache is not None)
         given = dict(
             query_mask=query_mask, value_mask=value_mask, key_mask=key_mask, attention_mask=attention_mask
         )
         given = self._check_masks((batch, query_length, key_length), **given)
-        if use_causal_mask:
-            causal, positions = masks.causal_mask(query_length, key_length, start_index), None
-        mask = masks.AttentionMask.of(**given, causal=causal, positions=positions)
+        if constant:
+            given = masks.cut_columns(self, start_index, query_length, **given)
+        mask = masks.AttentionMask.of(**given, positions=None if use_causal_mask else positions)
 
-        output, scores = self.mix(query, projected, mask, start_index, use_causal_mask, training)
+        if constant:
+            output, cache = self.mix_with_cache(
+                query, projected, mask, cache, cache_update_length, training
+            )
+        else:
+            output, scores = self.mix(query, projected, mask, start_index, use_causal_mask, training)
         outputs = (self.bring_together(output, query),)
         if return_attention_scores:
             outputs += (scores(),)
@@ -187,12 +215,13 @@ class MultiHead(Projecting):
         use_causal_mask=False,
         cache=None,
         cache_update_index=None,
+        cache_update_length=None,
     ):
         # Instead of a trial run, which on JAX has no lengths to compare with `max_length`.
         value = query if value is None else value
         self._check_key(value, value if key is None else key)
         batch, query_length = query.shape[:2]
-        key_length = (value if cache is None else cache["value"]).shape[1]
+        key_length = value.shape[1] if cache is None else self._cache_length(cache)
         self._check_lengths(query_length, key_length, cached=cache is not None)
         self._check_masks(
             (batch, query_length, key_length),
@@ -242,7 +271,7 @@ class MultiHead(Projecting):
             index = operator.index(index)
         except TypeError:  # a tensor whose value is not known yet
             return ops.cast(index, "int32")
-        length, size = value.shape[1], cache["value"].shape[1]
+        length, size = value.shape[1], self._cache_length(cache)
         if length is not None and size is not None and not 0 <= index <= size - length:
             raise ValueError(
                 f"The cache of {type(self).__name__} '{self.name}' has {size} positions, so with a "
@@ -250,6 +279,19 @@ class MultiHead(Projecting):
                 f"Received: cache_update_index={index}"
             )
         return index
+
+    def _cache_length(self, cache):
+        """The number of positions of a cache, if there is one and it is known."""
+        return None if self.has_constant_cache else cache["value"].shape[1]
+
+    def _check_constant_cache(self, cache_update_index, use_causal_mask, return_attention_scores):
+        if cache_update_index is None or not use_causal_mask or return_attention_scores:
+            raise ValueError(
+                f"The cache of {type(self).__name__} '{self.name}' holds no single tokens, so it needs "
+                "`cache_update_index` and `use_causal_mask=True`, and gives no scores. Received: "
+                f"cache_update_index={cache_update_index}, use_causal_mask={use_causal_mask}, "
+                f"return_attention_scores={return_attention_scores}"
+            )
 
     def _check_masks(self, lengths, **given):
         """The masks as tensors, or an error if one has a shape that it must not have."""

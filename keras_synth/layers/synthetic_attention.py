@@ -12,6 +12,8 @@ from keras_synth.core.serialization import serialize_layer
 from keras_synth.layers import masks
 from keras_synth.layers.attend import attend_by_logits
 from keras_synth.layers.multi_head import MultiHead
+from keras_synth.layers.running import RunningMixer
+from keras_synth.layers.windowed import WindowMixer
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -72,6 +74,9 @@ class SyntheticAttention(MultiHead):
             `None` leaves the cache as it is and ignores `value`. More than the cache has room for is an
             error, but not for a tensor in a compiled function, whose value is not known: it must not be
             too large, because backends then overwrite the last positions silently.
+        cache_update_length: int or int tensor. How many of the tokens enter a cache of constant size, that
+            of an alignment with a window or with rates of decay, where each token goes once: those after
+            them may come again. Defaults to all.
 
     Returns:
         The output, of shape `(batch, T, D)` or `(batch, T, *output_shape)`; then the scores, of shape
@@ -124,6 +129,7 @@ class SyntheticAttention(MultiHead):
             check_positive_int(self, "sliding_window", sliding_window)
         self.sliding_window = sliding_window
         self.use_gate = use_gate
+        self.mixer = None if sliding_window else find_mixer(self.alignment)
 
     @property
     def supports_cross_attention(self):
@@ -132,6 +138,10 @@ class SyntheticAttention(MultiHead):
     @property
     def max_length(self):
         return self.alignment.max_length
+
+    @property
+    def has_constant_cache(self):
+        return self.mixer is not None
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape
@@ -157,12 +167,40 @@ class SyntheticAttention(MultiHead):
             length: int or int tensor. The number of positions, at most `max_length`.
 
         Returns:
-            A dict of nested tensors, the cache of positions `0` to `length - 1`.
+            A dict of nested tensors, the cache of positions `0` to `length - 1`. Of alignments with a
+            `window` or with `decay_rates` it has the same size for any `length`.
         """
+        if self.mixer is not None:
+            return self.mixer.init_cache(batch_size, self.num_heads, self.value_dim, self.compute_dtype)
         keys = self.alignment.init_cache(batch_size, length)
         return {**super().init_cache(batch_size, length), "keys": keys}
 
     def mix(self, query, projected, mask, start_index, causal, training):
+        arguments = (query, projected, mask, start_index, causal, training)
+        dropout = self._active_dropout(training)
+        if self.mixer is None or mask.full is not None or mask.positions is not None:
+            return self._mix_by_logits(*arguments)
+        if dropout is not None and not self.mixer.drops:
+            return self._mix_by_logits(*arguments)
+        output, _ = self.mixer.mix(query, projected["value"], mask.visible_keys, causal, dropout)
+        return _hide_queries(output, mask), lambda: self._mix_by_logits(*arguments)[1]()
+
+    def mix_with_cache(self, query, projected, mask, cache, length, training):
+        output, cache = self.mixer.mix(
+            query,
+            projected["value"],
+            mask.visible_keys,
+            True,
+            self._active_dropout(training) if self.mixer.drops else None,
+            cache,
+            length,
+        )
+        return _hide_queries(output, mask), cache
+
+    def _active_dropout(self, training):
+        return self.dropout_layer if self.dropout_layer.rate > 0 and training else None
+
+    def _mix_by_logits(self, query, projected, mask, start_index, causal, training):
         rows, columns = ops.shape(query)[1], ops.shape(projected["value"])[1]
         logits = self.alignment(
             query,
@@ -172,6 +210,8 @@ class SyntheticAttention(MultiHead):
             key_mask=mask.key,
             causal=causal,
         )
+        if causal:
+            mask = mask.with_causal(rows, columns, start_index)
         support = self.support(rows, columns, start_index, causal)
         mask = dataclasses.replace(mask, positions=masks.combine(mask.positions, support))
         return attend_by_logits(logits, projected["value"], mask, self.dropout_layer, training)
@@ -197,3 +237,15 @@ class SyntheticAttention(MultiHead):
             alignment_config = self.alignment.get_config()
             config.update({name: alignment_config[name] for name in self.alignment_arguments})
         return {**config, "sliding_window": self.sliding_window, "use_gate": self.use_gate}
+
+
+def find_mixer(alignment):
+    """What computes `softmax(B) V` without `B`, or `None`."""
+    if alignment.window is not None:
+        return WindowMixer(alignment)
+    return None if alignment.decay_rates is None else RunningMixer(alignment)
+
+
+def _hide_queries(output, mask):
+    """`(batch, T, H, v)` outputs, with zeros for hidden queries."""
+    return output if mask.query is None else ops.where(mask.query[:, :, None, None], output, 0)

@@ -266,7 +266,7 @@ class Decoding:
             cache["blocks"].append({n: c for n, c in zip(_CACHES, caches, strict=True) if c is not None})
         return cache
 
-    def decode_with_cache(self, token_ids, cache, index, encoder_sequence=None):
+    def decode_with_cache(self, token_ids, cache, index, encoder_sequence=None, length=None):
         """Decodes a part of a sequence.
 
         Args:
@@ -275,6 +275,8 @@ class Decoding:
             index: int or int tensor. The position of the first token.
             encoder_sequence: The result of `encode`, in the first call; later its keys and values are in
                 the cache.
+            length: int or int tensor. How many of the tokens enter caches of constant size; those after
+                them may come again. Defaults to all.
 
         Returns:
             The decoder's output, `(batch, T, hidden_dim)`, and the updated cache.
@@ -287,6 +289,7 @@ class Decoding:
                 encoder_sequence,
                 encoder_padding_mask=cache.get("encoder_padding_mask"),
                 self_attention_cache_update_index=index,
+                self_attention_cache_update_length=length,
                 cross_attention_cache_update_index=None if encoder_sequence is None else 0,
                 **caches,
             )

@@ -54,10 +54,10 @@ class SynthesizerCausalLM(GenerativeModel, keras_hub.models.CausalLM):
         outputs = self.logits(backbone(backbone.input))
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
 
-    def prefill(self, inputs):
+    def prefill(self, inputs, length):
         token_ids = inputs["token_ids"]
         cache = self.backbone.init_cache(*ops.shape(token_ids))
-        return self.backbone.decode_with_cache(token_ids, cache, 0)
+        return self.backbone.decode_with_cache(token_ids, cache, 0, length=length)
 
     def score(
         self, token_ids, padding_mask=None, scoring_mode="logits", layer_intercept_fn=None, target_ids=None

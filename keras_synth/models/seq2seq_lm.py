@@ -63,8 +63,8 @@ class SynthesizerSeq2SeqLM(GenerativeModel, keras_hub.models.Seq2SeqLM):
         """The encoder's output, `(batch, S, hidden_dim)`."""
         return self.backbone.encode(token_ids, padding_mask)
 
-    def prefill(self, inputs):
+    def prefill(self, inputs, length):
         padding_mask, token_ids = inputs["encoder_padding_mask"], inputs["decoder_token_ids"]
         encoder_sequence = self.call_encoder(inputs["encoder_token_ids"], padding_mask)
         cache = self.backbone.init_cache(*ops.shape(token_ids), padding_mask)
-        return self.backbone.decode_with_cache(token_ids, cache, 0, encoder_sequence)
+        return self.backbone.decode_with_cache(token_ids, cache, 0, encoder_sequence, length)

@@ -137,11 +137,12 @@ class GenerativeModel(LanguageModel):
     #: What the names of the inputs that are generated begin with.
     side = ""
 
-    def prefill(self, inputs):
+    def prefill(self, inputs, length):
         """Runs the model over the prompts.
 
         Args:
             inputs: The dict that `generate_step` gets.
+            length: int tensor. The number of tokens, the same for all prompts, that do not come again.
 
         Returns:
             The decoder's output, `(batch, T, hidden_dim)`, and the cache.
@@ -248,8 +249,10 @@ class GenerativeModel(LanguageModel):
         """
         token_ids = inputs[f"{self.side}token_ids"]
         prompt_mask = ops.cast(inputs[f"{self.side}padding_mask"], "bool")
-        hidden, cache = self.prefill(inputs)
         lengths = ops.sum(ops.cast(prompt_mask, "int32"), axis=-1)
+        # The first step goes on from the last token of the shortest prompt.
+        index = ops.maximum(ops.min(lengths), 1)
+        hidden, cache = self.prefill(inputs, index - 1)
 
         def next(prompt, state, index):
             cache, prompt_mask = state
@@ -273,7 +276,7 @@ class GenerativeModel(LanguageModel):
             next=next,
             prompt=token_ids,
             cache=(cache, prompt_mask),
-            index=ops.maximum(ops.min(lengths), 1),
+            index=index,
             mask=prompt_mask,
             stop_token_ids=stop_token_ids,
             hidden_states=hidden,

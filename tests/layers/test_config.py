@@ -74,6 +74,45 @@ CASES = {
         (1, 4),
         {"num_heads": 2, "max_length": 6, "rank": 3, **TABLE, **LAYER},
     ),
+    alignments.RoutedRandomAlignment: (
+        (1, 4),
+        {"num_heads": 2, "max_length": 6, "num_tables": 3, **TABLE, **PROJECTIONS, **LAYER},
+    ),
+    alignments.RelativeAlignment: (
+        (1,),
+        {
+            "num_heads": 2,
+            "max_distance": 9,
+            "alignment_initializer": keras.initializers.RandomUniform(seed=3),
+            "alignment_regularizer": keras.regularizers.L2(0.1),
+            **LAYER,
+        },
+    ),
+    alignments.RelativeKernelAlignment: ((1,), {"num_heads": 2, "num_kernels": 3, **LAYER}),
+    alignments.DecayAlignment: ((1,), {"num_heads": 2, "trainable_alignment": False, **LAYER}),
+    alignments.AverageAlignment: ((1,), {"num_heads": 2, **LAYER}),
+    alignments.GaussianAlignment: (
+        (1,),
+        {
+            "num_heads": 2,
+            "offsets": [-2, 0.5],
+            "stddev": 2.0,
+            "window": 5,
+            "trainable_alignment": True,
+            **LAYER,
+        },
+    ),
+    alignments.LocalDenseAlignment: (
+        (1, 2),
+        {
+            "num_heads": 2,
+            "key_dim": 3,
+            "window": 5,
+            "activation": "tanh",
+            **PROJECTIONS,
+            **LAYER,
+        },
+    ),
     alignments.DenseAlignment: (
         (1, 2, 4),
         DENSE,
