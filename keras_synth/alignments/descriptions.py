@@ -7,6 +7,9 @@ import keras
 
 from keras_synth.alignments.alignment import Alignment
 
+#: The bytes of an entry.
+_BYTES = {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
 
 @dataclasses.dataclass(frozen=True)
 class Description:
@@ -22,6 +25,9 @@ class Description:
             `"neighbours"`, or `"all tokens"`.
         sample: `"local"` if each example has logits of its own, `"global"` if all share the same.
         interacts: Whether logits come from several tokens together.
+        cache: The bytes of the cache of one text in decoding that are there for any length, and of which
+            each token adds some, as `"1024"` or `"128 a token"`: of the values and keys where the alignment
+            is that of an attention layer, else of the keys alone.
     """
 
     path: str
@@ -32,6 +38,7 @@ class Description:
     reads: str
     sample: str
     interacts: bool
+    cache: str
 
 
 class Table(list):
@@ -72,22 +79,25 @@ def describe(layer: keras.layers.Layer) -> Table:
     >>> [(row.formula, row.trained, row.interacts) for row in table]
     [('R', 512, False), ('Q K^T / sqrt(key_dim)', 144, True)]
     """
-    return Table(map(_describe, _alignments(layer, seen=set())))
+    return Table(_describe(*found) for found in _alignments(layer, seen=set()))
 
 
 def _alignments(layer, seen):
-    """The outermost alignments in a layer, each once, in the order of the layers."""
+    """The outermost alignments in a layer, each once, in their order, and what has the cache of each."""
     if id(layer) in seen:
         return
     seen.add(id(layer))
     if isinstance(layer, Alignment):
-        yield layer
+        yield layer, layer
+    elif isinstance(getattr(layer, "alignment", None), Alignment):
+        for alignment, _ in _alignments(layer.alignment, seen):
+            yield alignment, layer
     else:
         for sublayer in layer._flatten_layers(include_self=False, recursive=False):
             yield from _alignments(sublayer, seen)
 
 
-def _describe(alignment):
+def _describe(alignment, layer):
     if not alignment.built:
         raise ValueError(
             f"{type(alignment).__name__} '{alignment.name}' has no weights yet. Build its model or call "
@@ -102,7 +112,19 @@ def _describe(alignment):
         reads=alignment.reads,
         sample="local" if alignment.depends_on_input else "global",
         interacts=alignment.reads in ("neighbours", "all tokens"),
+        cache=_measure_cache(layer),
     )
+
+
+def _measure_cache(layer):
+    one, two = (
+        sum(
+            math.prod(tensor.shape) * _BYTES[keras.backend.standardize_dtype(tensor.dtype)]
+            for tensor in keras.tree.flatten(layer.init_cache(1, length))
+        )
+        for length in (1, 2)
+    )
+    return f"{two - one} a token" if two > one else str(one)
 
 
 def _count(weights):

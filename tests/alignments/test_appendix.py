@@ -210,9 +210,24 @@ def test_describe_lists_the_alignments_of_a_model():
     assert (mixture.reads, mixture.sample, mixture.interacts) == ("neighbours", "local", True)
     assert (heads.alignment, heads.trained) == ("HeadwiseAlignment", 2 * (6 * 3 + 3))
     assert heads.reads == "all tokens"
+    values, tokens = 4 * 2 * 3, 4 * 6
+    assert [row.cache for row in table] == [
+        f"{values} a token",
+        f"{values + tokens} a token",
+        f"{values + 4 * 3} a token",  # one of the heads has keys
+    ]
     head, rule, *rows = str(table).splitlines()
-    assert head.split() == "path alignment formula trained fixed reads sample interacts".split()
-    assert set(rule) == {"-", " "} and len(rows) == 3 and rows[0].endswith("global  no")
+    assert head.split() == "path alignment formula trained fixed reads sample interacts cache".split()
+    assert set(rule) == {"-", " "} and len(rows) == 3 and "  global  no  " in rows[0]
+
+
+def test_describe_shows_caches_that_do_not_grow():
+    x = y = keras.Input((None, 6))
+    for attention in ("decay", "average", "local_dense", "random"):
+        y = layers.SynthesizerDecoder(9, 2, attention, max_length=13)(y)
+    caches = [row.cache for row in alignments.describe(keras.Model(x, y))]
+    # A vector and a number for each head; fourteen values, and whether each is there.
+    assert caches == [str(4 * 2 * 4), str(4 * 2 * 4), str(14 * (4 * 6 + 1)), f"{4 * 6} a token"]
 
 
 def test_describe_needs_weights():

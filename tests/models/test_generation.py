@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny import ATTENTIONS, BOTH, DECODER, SIZES, inputs, language_model
 
-from keras_synth.alignments import NAMES
+from keras_synth.alignments import NAMES, LocalDenseAlignment
 from keras_synth.models import BeamSampler
 
 decoders = pytest.mark.parametrize("cls", [DECODER, BOTH])
@@ -50,6 +50,33 @@ def test_the_cache_changes_no_token_when_compiled(cls, jit_compile):
     model.compile(sampler="greedy", jit_compile=jit_compile)
     x = prompts(cls)
     np.testing.assert_array_equal(generate(model, cls, x), generate_without_cache(model, cls, x))
+
+
+#: Caches of constant size, of which one is shorter than the prompts.
+CONSTANT = ["decay", "average", LocalDenseAlignment(SIZES["num_heads"], key_dim=7, window=3)]
+
+
+@pytest.mark.parametrize("cls, jit_compile", [(DECODER, False), (BOTH, True)])
+def test_caches_of_constant_size_change_no_token(cls, jit_compile):
+    """Where all prompts are longer than a window, but not as long as each other."""
+    model = language_model(cls, num_layers=3, attention=CONSTANT)
+    x = prompts(cls, (7, 5, 9), width=SIZES["max_length"])
+    expected = generate_without_cache(model, cls, x)
+    samplers = ["greedy", BeamSampler(1), keras_hub.samplers.ContrastiveSampler(1, 0.0)]
+    for sampler in samplers[:1] if jit_compile else samplers:
+        model.compile(sampler=sampler, jit_compile=jit_compile, run_eagerly=not jit_compile)
+        np.testing.assert_array_equal(generate(model, cls, x), expected)
+
+
+def test_beams_with_caches_of_constant_size_are_those_of_full_passes():
+    model = language_model(DECODER, num_layers=3, attention=CONSTANT)
+    x = prompts(DECODER, (6, 5), width=SIZES["max_length"])
+    model.compile(sampler=BeamSampler(3, 0.0, return_all_beams=True), run_eagerly=True)
+    outputs, all_scores = model.generate(x, stop_token_ids=None)
+    for i, start in enumerate((6, 5)):
+        for beam, score in zip(outputs["token_ids"][i], all_scores[i], strict=True):
+            expected = log_probability(model, DECODER, x, i, beam, start)
+            np.testing.assert_allclose(score, expected, 1e-4)
 
 
 @decoders
