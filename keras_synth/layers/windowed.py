@@ -73,7 +73,7 @@ class WindowMixer:
         if len(logits.shape) == 3:
             logits = ops.broadcast_to(logits, (ops.shape(logits)[0], rows, window))
         weights = ops.cast(masked_softmax(logits, ops.expand_dims(inside, 1)), value.dtype)
-        drop = make_drop(logits, dropout, training=dropout is not None)
+        drop = None if dropout is None else make_drop(logits, dropout, training=True)
         return mix_windows(weights if drop is None else drop(weights), value), cache
 
 
