@@ -27,6 +27,7 @@ BASES = {
     "Baseline",
     "CompoundAlignment",
     "DistanceAlignment",
+    "Layer",
     "MultiHead",
     "Projecting",
     "RowAlignment",

@@ -22,7 +22,12 @@ LEFT_OUT = [
     "layers/test_shared_path.py",
 ]
 #: For the same reason.
-TESTS_LEFT_OUT = ["comparison_is_one_argument", "dtype_policies", "keeps_the_expectation"]
+TESTS_LEFT_OUT = [
+    "comparison_is_one_argument",
+    "dtype_policies",
+    "keeps_the_expectation",
+    "pieces_with_a_cache",
+]
 #: What asks most of a backend: masks, caches, and gradients of all paths. On torch float64 and float32 make
 #: float32 in Keras, and a tensor has its size as a function.
 ON_TORCH = [f"tests/layers/test_{name}.py" for name in ("attention", "cache", "shared_path")]
