@@ -30,6 +30,7 @@ BASES = {
     "Layer",
     "MultiHead",
     "Projecting",
+    "Recomputed",
     "RowAlignment",
     "SynthesizerBackbone",
     "SynthesizerBlock",

@@ -1,9 +1,9 @@
 """What all our layers with sublayers have in common."""
 
-import keras
+from keras_synth.core.recomputation import Recomputed
 
 
-class Layer(keras.layers.Layer):
+class Layer(Recomputed):
     """A layer that stays frozen: with `trainable=False` before it is built, also what `build` makes of it.
 
     Keras freezes the sublayers that a layer has when the flag is set, and no later ones.

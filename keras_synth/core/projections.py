@@ -8,6 +8,7 @@ from keras import ops
 from keras_synth.core.gradients import custom_gradient
 from keras_synth.core.initializers import PerHeadInitializer, ProjectionInitializer, fork
 from keras_synth.core.layer import Layer
+from keras_synth.core.recomputation import Recomputed
 
 _GETTERS = {
     "initializer": keras.initializers,
@@ -37,7 +38,7 @@ def add_bias(tokens, bias):
 
 
 @keras.saving.register_keras_serializable("keras_synth")
-class TokenDense(keras.layers.EinsumDense):
+class TokenDense(Recomputed, keras.layers.EinsumDense):
     """`EinsumDense` for tokens, `(batch, T, ...)`, as one matrix product for all of them.
 
     The same results in the same weights. Keras's own product has a gradient of the kernel for each example

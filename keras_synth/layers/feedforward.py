@@ -3,6 +3,7 @@
 import keras
 
 from keras_synth.core.projections import Projecting
+from keras_synth.core.recomputation import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -28,7 +29,7 @@ class FeedForward(Projecting):
         self.activation = keras.activations.get(activation)
         self.use_gate = use_gate
         self.seed = seed
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
         self.intermediate = self.projection("btd,di->bti", (self.intermediate_dim,), "intermediate")

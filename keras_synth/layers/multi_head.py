@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_synth.core.checks import check_positive_int, check_rate, describe_owner
 from keras_synth.core.projections import Projecting
+from keras_synth.core.recomputation import Dropout
 from keras_synth.core.serialization import to_plain
 from keras_synth.core.slices import start_indices
 from keras_synth.layers import masks
@@ -51,9 +52,7 @@ class MultiHead(Projecting):
         self._output_shape = output_shape
         self.seed = seed
         # It takes weights as they come: in float16, those that are not normalized yet would overflow.
-        self.dropout_layer = keras.layers.Dropout(
-            dropout, seed=seed, dtype=self.dtype_policy, autocast=False
-        )
+        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, autocast=False)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         """Creates the projection that brings the heads together; subclasses create the rest."""

@@ -3,6 +3,7 @@
 import keras
 
 from keras_synth.core.layer import Layer
+from keras_synth.core.recomputation import Dropout
 
 #: The kinds of normalization; the second is that of [Zhang et al., 2019](https://arxiv.org/abs/1910.07467).
 NORMALIZATIONS = {
@@ -58,7 +59,7 @@ class Residual(Layer):
         self.norm = make_normalization(
             normalization, layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def build(self, inputs_shape, outputs_shape=None):
         self.norm.build(inputs_shape)

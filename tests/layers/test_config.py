@@ -13,6 +13,8 @@ from helpers import HEADS, KEY_DIM, LENGTH, WIDTH, inputs
 from keras_synth import alignments, core, layers
 from keras_synth.core import initializers
 from keras_synth.core.projections import PROJECTION_ARGUMENTS, TokenDense
+from keras_synth.core.recomputation import Dropout
+from keras_synth.core.serialization import to_plain
 from keras_synth.layers import baselines
 from keras_synth.layers.feedforward import FeedForward
 from keras_synth.layers.residual import Residual
@@ -213,6 +215,10 @@ CASES = {
             **LAYER,
         },
     ),
+    Dropout: (
+        (0.0,),
+        {"rate": 0.1, "noise_shape": (None, 1), "seed": 7, **LAYER},
+    ),
     TokenDense: (
         ("btd,dhk->bthk", (None, 1, 1)),
         {
@@ -283,8 +289,8 @@ def test_config_is_plain_and_round_trips_to_an_equal_object(cls, required, argum
     first = keras.saving.serialize_keras_object(cls(**arguments))
     assert first["registered_name"] == f"keras_synth>{cls.__name__}"
     config = cls(**arguments).get_config()
-    if cls is TokenDense:  # Keras's own has a tuple
-        config["output_shape"] = list(config["output_shape"])
+    if cls in (Dropout, TokenDense):  # Keras's own have tuples
+        config = to_plain(config)
     for module in (json, pickle):
         assert module.loads(module.dumps(config)) == config
     assert copy.deepcopy(config) == config
