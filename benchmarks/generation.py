@@ -22,7 +22,16 @@ from keras import ops
 from keras_synth import models
 
 REFERENCE, PEER = "dot_product", "CachedMultiHeadAttention"
-NAMES = ("random", "factorized_random", "dense", "factorized_dense", "random+dot_product")
+NAMES = (
+    "random",
+    "factorized_random",
+    "dense",
+    "factorized_dense",
+    "random+dot_product",
+    "local_dense",
+    "decay",
+    "average",
+)
 
 
 class PeerBackbone(keras_hub.models.Backbone):

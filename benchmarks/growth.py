@@ -13,7 +13,17 @@ import layers
 import tensorflow as tf
 import timing
 
-NAMES = ("random", "factorized_random", "dense", "factorized_dense", "dot_product", "linear")
+NAMES = (
+    "random",
+    "factorized_random",
+    "dense",
+    "factorized_dense",
+    "dot_product",
+    "linear",
+    "local_dense",
+    "decay",
+    "average",
+)
 
 
 def parse_arguments():

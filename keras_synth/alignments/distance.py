@@ -218,8 +218,9 @@ class DecayAlignment(DistanceAlignment):
 class AverageAlignment(DistanceAlignment):
     """All tokens weigh the same: the mean of the tokens so far where attention is causal, or else of all.
 
-    `B_ij = 0`. No parameters. Average attention, [Zhang et al., 2018](https://arxiv.org/abs/1805.00631);
-    As with `DecayAlignment`, the cost is linear in the length, and decoding keeps one vector a head.
+    `B_ij = 0`. No parameters. Average attention, [Zhang et al., 2018](https://arxiv.org/abs/1805.00631),
+    whose gates are the option `use_attention_gate` of a block. As with `DecayAlignment`, the cost is linear
+    in the length, and decoding keeps one vector a head.
 
     Args:
         num_heads: int. The number of attention heads, `H`.

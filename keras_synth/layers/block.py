@@ -10,6 +10,7 @@ from keras_synth.core.serialization import serialize_arguments
 from keras_synth.core.signatures import own_parameters
 from keras_synth.layers.attention import check_attention, make_self_attention, resize_attention
 from keras_synth.layers.feedforward import FeedForward
+from keras_synth.layers.gate import AttentionGate
 from keras_synth.layers.residual import NORMALIZATIONS, Residual
 
 
@@ -44,6 +45,9 @@ class SynthesizerBlock(Layer):
         relative_bias: A `keras_synth.alignments.RelativeBiasAlignment`, or the serialized config of one,
             that is added to the logits of self-attention. A layer is not copied: blocks that get the same
             one share it. Defaults to `None`.
+        use_attention_gate: bool. Whether gates weigh the input of self-attention and its output, and add
+            them up: `sigmoid(W1 [x; y]) * x + sigmoid(W2 [x; y]) * y`, as in the average attention of
+            [Zhang et al., 2018](https://arxiv.org/abs/1805.00631). Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -67,6 +71,7 @@ class SynthesizerBlock(Layer):
         normalization="layer_norm",
         use_bias=True,
         relative_bias=None,
+        use_attention_gate=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -91,6 +96,7 @@ class SynthesizerBlock(Layer):
         if isinstance(relative_bias, dict):
             relative_bias = keras.saving.deserialize_keras_object(relative_bias)
         self.relative_bias = relative_bias
+        self.use_attention_gate = use_attention_gate
         # What is wrong is an error now, not when the width of the input is known.
         for name in ("dropout", "attention_dropout", "feedforward_dropout"):
             check_rate(self, name, getattr(self, name))
@@ -140,6 +146,20 @@ class SynthesizerBlock(Layer):
             **kwargs,
         )
         layer.build(shape, *other_shapes)
+        return layer
+
+    def _build_attention_gate(self, shape):
+        if not self.use_attention_gate:
+            return None
+        name = "self_attention_gate"
+        layer = AttentionGate(
+            kernel_initializer=fork(self.kernel_initializer, name),
+            bias_initializer=fork(self.bias_initializer, name),
+            use_bias=self.use_bias,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        layer.build(shape)
         return layer
 
     def _build_feedforward(self, shape):

@@ -59,6 +59,7 @@ class SynthesizerDecoder(SynthesizerBlock):
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
         self.self_attention = self._build_self_attention(shape)
+        self.self_attention_gate = self._build_attention_gate(shape)
         self.self_attention_residual = self._build_residual("self_attention_residual", shape)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
@@ -119,6 +120,8 @@ class SynthesizerDecoder(SynthesizerBlock):
         if self_attention_cache is not None:
             outputs, self_attention_cache = outputs
             caches += (self_attention_cache,)
+        if self.self_attention_gate is not None:
+            outputs = self.self_attention_gate(x, outputs)
         x = self.self_attention_residual(decoder_sequence, outputs, training=training)
 
         if self.cross_attention is not None:

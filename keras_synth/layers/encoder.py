@@ -44,6 +44,7 @@ class SynthesizerEncoder(SynthesizerBlock):
 
     def build(self, inputs_shape):
         self.self_attention = self._build_self_attention(inputs_shape)
+        self.self_attention_gate = self._build_attention_gate(inputs_shape)
         self.self_attention_residual = self._build_residual("self_attention_residual", inputs_shape)
         self.feedforward = self._build_feedforward(inputs_shape)
         self.feedforward_residual = self._build_residual("feedforward_residual", inputs_shape)
@@ -56,9 +57,9 @@ class SynthesizerEncoder(SynthesizerBlock):
         training=None,
         return_attention_scores=False,
     ):
-        x = self.self_attention_residual.enter(inputs)
+        entered = self.self_attention_residual.enter(inputs)
         outputs = self.self_attention(
-            x,
+            entered,
             query_mask=padding_mask,
             value_mask=padding_mask,
             attention_mask=attention_mask,
@@ -66,6 +67,8 @@ class SynthesizerEncoder(SynthesizerBlock):
             training=training,
         )
         x, scores = outputs if return_attention_scores else (outputs, None)
+        if self.self_attention_gate is not None:
+            x = self.self_attention_gate(entered, x)
         x = self.self_attention_residual(inputs, x, training=training)
         x = self._feed_forward(x, training)
         return (x, scores) if return_attention_scores else x

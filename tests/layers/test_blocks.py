@@ -386,3 +386,24 @@ def test_the_buckets_of_a_relative_bias_are_those_of_t5():
         close(bias(x, causal=causal), attention.compute_bias(300, 300)[0], 1e-6)
         part = bias(x[:, :2], start_index=7, key_length=11, causal=causal)
         close(part, bias(x[:, :11], causal=causal)[:, 7:9], 1e-6)
+
+
+@pytest.mark.parametrize("normalize_first", [True, False])
+@pytest.mark.parametrize("cls", [layers.SynthesizerEncoder, layers.SynthesizerDecoder])
+def test_gates_weigh_what_enters_attention_and_what_leaves_it(cls, normalize_first):
+    options = {"normalize_first": normalize_first, "dtype": "float64"}
+    gated = cls(11, HEADS, "average", use_attention_gate=True, **options)
+    plain = cls(11, HEADS, "average", **options)
+    x, other = inputs(width=14), inputs(width=14, seed=5)
+    for layer in (gated, plain):
+        layer.build((None, None, 14))
+    gate = gated.self_attention_gate.gate_dense
+    rest = [weight for weight in gated.weights if "self_attention_gate" not in weight.path]
+    for weight, same in zip(rest, plain.weights, strict=True):
+        same.assign(weight)
+    gate.kernel.assign(0 * gate.kernel)
+    gate.bias.assign(np.repeat([-40.0, 40.0], 14))
+    close(gated(x), plain(x))  # of the attention alone
+    gate.bias.assign(np.repeat([40.0, -40.0], 14))
+    changed = np.concatenate([other[:, :2], x[:, 2:]], axis=1)
+    close(gated(changed)[:, 2:], gated(x)[:, 2:])  # of the tokens alone

@@ -17,6 +17,7 @@ from keras_synth.core.recomputation import Dropout
 from keras_synth.core.serialization import to_plain
 from keras_synth.layers import baselines
 from keras_synth.layers.feedforward import FeedForward
+from keras_synth.layers.gate import AttentionGate
 from keras_synth.layers.residual import Residual
 
 PROJECTIONS = {
@@ -58,6 +59,7 @@ BLOCK = {
     "seed": 7,
     "feedforward_dropout": 0.3,
     "use_gated_activation": True,
+    "use_attention_gate": True,
     "normalization": "rms_norm",
     "use_bias": False,
     "relative_bias": alignments.RelativeBiasAlignment(2, num_buckets=6),
@@ -192,6 +194,7 @@ CASES = {
         (5, 1, "dot_product"),
         {"intermediate_dim": 7, "num_heads": 2, "max_length": 6, **BLOCK},
     ),
+    AttentionGate: ((), {**PROJECTIONS, **LAYER}),
     FeedForward: (
         (5, "relu"),
         {
