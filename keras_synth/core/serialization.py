@@ -12,7 +12,7 @@ def serialize_layer(layer):
     keras.saving.serialize_keras_object(layer)
     # While Keras saves a model it marks what it serializes for the second time as shared. That it marks the
     # first one too is lost where that is a part of another config, which Keras copies.
-    return keras.saving.serialize_keras_object(layer)
+    return to_plain(keras.saving.serialize_keras_object(layer))
 
 
 #: How arguments with these names become what JSON can hold.
