@@ -23,6 +23,7 @@ from keras_synth.layers import SynthesizerDecoder
 HEADS, WIDTH, LENGTH = 4, 128, 64
 
 
+@keras.saving.register_keras_serializable("keras_synth")
 class PerExample(alignments.RandomAlignment):
     """A random alignment whose logits have a batch axis, and so a dropout of their own for each example."""
 

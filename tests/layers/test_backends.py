@@ -9,29 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: They pass on JAX too, but take a third of the time, most of it to compile every operation for every
-#: shape and dtype. Low precision is the dearest; the others ask least of the backend, or compare with
-#: Keras and with another path what `test_masks.py` compares with NumPy.
-LEFT_OUT = [
-    "alignments/test_weights.py",
-    "layers/test_backends.py",
-    "layers/test_config.py",
-    "layers/test_dot_product.py",
-    "layers/test_precision.py",
-    "layers/test_saving.py",
-    "layers/test_shared_path.py",
-]
-#: For the same reason.
-TESTS_LEFT_OUT = [
-    "comparison_is_one_argument",
-    "dtype_policies",
-    "keeps_the_expectation",
-    "pieces_with_a_cache",
-]
-#: What asks most of a backend: masks, caches, and gradients of all paths. On torch float64 and float32 make
-#: float32 in Keras, and a tensor has its size as a function.
-ON_TORCH = [f"tests/layers/test_{name}.py" for name in ("attention", "cache", "shared_path")]
-LEFT_OUT_ON_TORCH = ["float64", "only_dot_products_keep_keys"]
+#: What asks most of a backend: every alignment under every mask against the formula, caches, and gradients.
+#: The rest passes on JAX as well, and takes many minutes, most of them to compile every operation for every
+#: shape and dtype.
+ON_JAX = "test_masks or test_cache or same_gradients_in_float64 or finite_gradients"
+#: On torch float64 and float32 make float32 in Keras, and a tensor has its size as a function.
+ON_TORCH = (
+    "(test_attention or test_cache or test_shared_path) and not float64 and not only_dot_products_keep_keys"
+)
 IMPORT = """
 import sys
 import keras_synth, keras_synth.alignments, keras_synth.layers
@@ -59,12 +44,6 @@ def skip_without(backend):
         pytest.skip(f"needs {backend}")
 
 
-def run_tests(backend, paths, left_out=(), *options):
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0", *options]
-    others = ["-k", " and ".join(f"not {name}" for name in left_out)]
-    run_python(backend, "-m", "pytest", *options, *paths, *others)
-
-
 @pytest.mark.parametrize(
     "backend, others", [("tensorflow", []), ("jax", ["tensorflow"]), ("torch", ["tensorflow"])]
 )
@@ -73,13 +52,13 @@ def test_import_brings_in_nothing_heavier_than_keras(backend, others):
     run_python(backend, "-c", IMPORT, *others, "keras_hub", "tensorflow_text", "tensorflow_datasets")
 
 
-def test_alignments_and_layers_run_on_jax():
-    """The tests of alignments and layers, on JAX."""
-    skip_without("jax")
-    rooms = [f"tests/{room}" for room in ("alignments", "layers")]
-    run_tests("jax", rooms, TESTS_LEFT_OUT, *(f"--ignore=tests/{file}" for file in LEFT_OUT))
-
-
-def test_layers_run_on_torch():
-    skip_without("torch")
-    run_tests("torch", ON_TORCH, LEFT_OUT_ON_TORCH)
+@pytest.mark.parametrize(
+    "backend, chosen",
+    [("jax", ON_JAX), ("torch", ON_TORCH), pytest.param("jax", "test", marks=pytest.mark.nightly)],
+)
+def test_alignments_and_layers_run_on_other_backends(backend, chosen):
+    """The tests of alignments and layers, on JAX and torch."""
+    skip_without(backend)
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--numprocesses=0", "-k", chosen]
+    rooms = ["tests/alignments", "tests/layers", "--ignore=tests/layers/test_backends.py"]
+    run_python(backend, "-m", "pytest", *options, *rooms)
