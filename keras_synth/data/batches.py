@@ -1,4 +1,4 @@
-"""Pairs of texts to batches of token ids of about the same length, with little padding."""
+"""Texts to batches of token ids of about the same length, with little padding."""
 
 import math
 import zlib

@@ -7,15 +7,44 @@ import numpy as np
 import tensorflow as tf
 
 
-def to_tensors(inputs):
-    """Tensors of nested tuples and dicts of arrays; a list, as of strings, is one array."""
+def is_dataset(data):
+    """Whether data is a dataset, of `tf.data` or Grain, and no array."""
+    return hasattr(data, "map") and not hasattr(data, "__array__")
+
+
+def to_tensors(inputs, name="x"):
+    """Tensors of nested tuples and dicts of arrays; a list, as of strings, is one array.
+
+    Raises:
+        ValueError: If something among strings is no string, or what is given is no array. The error calls
+            it by its `name`, and names the row.
+    """
     if isinstance(inputs, tuple):
-        return tuple(to_tensors(item) for item in inputs)
+        return tuple(to_tensors(item, f"{name}[{index}]") for index, item in enumerate(inputs))
     if isinstance(inputs, dict):
-        return {name: to_tensors(item) for name, item in inputs.items()}
+        return {key: to_tensors(item, f"{name}[{key!r}]") for key, item in inputs.items()}
     if inputs is None or isinstance(inputs, (tf.Tensor, tf.RaggedTensor)):
         return inputs
-    return tf.convert_to_tensor(np.asarray(inputs) if hasattr(inputs, "__array__") else inputs)
+    if isinstance(inputs, list) or getattr(inputs, "dtype", None) in (object, "string"):
+        _check_strings(inputs, name)
+    try:
+        return tf.convert_to_tensor(np.asarray(inputs) if hasattr(inputs, "__array__") else inputs)
+    except (TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"`{name}` must be an array, a list of strings or of numbers, a tuple or dict of these, or a "
+            f"`tf.data.Dataset` of batches. Received: {name} of {type(inputs)}: {reason}"
+        ) from error
+
+
+def _check_strings(values, name):
+    """Checks that all values are strings, if one is, or one is missing."""
+    values = np.asarray(values, dtype=object).ravel()
+    are_strings = np.array([isinstance(value, (str, bytes)) for value in values], "bool")
+    if are_strings.all() or not (are_strings.any() or any(value is None for value in values)):
+        return
+    row = int(np.argmin(are_strings))
+    raise ValueError(f"All of `{name}` must be strings. Received: {name}[{row}]={values[row]!r}")
 
 
 def count_examples(tensors):

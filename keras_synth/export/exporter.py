@@ -13,6 +13,7 @@ from keras_synth.export.precompute import precomputed
 from keras_synth.export.served_tasks import serve
 from keras_synth.export.variants import with_dtype
 from keras_synth.export.versions import write_version
+from keras_synth.models.samplers import get_sampler
 
 
 def export(
@@ -67,8 +68,8 @@ def export(
         model: A task or backbone of `keras_synth.models`, or another functional or sequential model of
             tensors.
         path: string or path. The folder of the model's versions. Its name is no number.
-        labels: Sequence of strings. The names of a classifier's classes. Defaults to `"0"`, `"1"` and so
-            on.
+        labels: Sequence of strings. The names of a classifier's classes. Defaults to those that the model
+            has, and else to `"0"`, `"1"` and so on.
         sampler: A sampler of `keras_hub.samplers` or `keras_synth.models.BeamSampler`, or its name, by
             which the export generates. Defaults to the one that the model was compiled with.
         dtype: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`. The dtype of the weights, see
@@ -129,7 +130,7 @@ def _sampling(model, sampler):
         raise ValueError(
             f"Only a model that generates has a `sampler`. Received: model={model!r}, sampler={sampler!r}"
         )
-    compiled, model.sampler = model.sampler, keras_hub.samplers.get(sampler)
+    compiled, model.sampler = model.sampler, get_sampler(sampler)
     try:
         yield
     finally:

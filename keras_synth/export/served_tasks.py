@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_synth import models
 from keras_synth.export.packing import pack
 from keras_synth.export.signatures import ServedModel, Signature
+from keras_synth.models.text_classifier import check_labels
 
 
 class ServedTask(ServedModel):
@@ -52,14 +53,8 @@ class ServedTextClassifier(ServedTask):
     def __init__(self, model, labels=None):
         super().__init__(model)
         if labels is None:
-            labels = list(map(str, range(model.num_classes)))
-        labels = list(labels)
-        if len(labels) != model.num_classes or not all(isinstance(label, str) for label in labels):
-            raise ValueError(
-                f"`labels` must be {model.num_classes} strings, one for each class. "
-                f"Received: labels={labels!r}"
-            )
-        self.labels = labels
+            labels = model.labels or list(map(str, range(model.num_classes)))
+        self.labels = check_labels(labels, model.num_classes)
 
     def list_text_signatures(self):
         return [

@@ -25,6 +25,21 @@ class FitsBackbone:
     #: Those of `LENGTHS` that its class has.
     length_arguments = ("sequence_length",)
 
+    def __init__(self, tokenizer, *args, **kwargs):
+        for token in ("start", "end", "pad"):
+            if not hasattr(tokenizer, f"{token}_token_id"):
+                raise ValueError(
+                    f"The `tokenizer` of {type(self).__name__} must have start, end and pad tokens, as "
+                    "those of `keras_synth.data` and of the models of KerasHub have: for a vocabulary of "
+                    "WordPiece, `keras_hub.tokenizers.BertTokenizer`. "
+                    f"Received: a {type(tokenizer).__name__} without `{token}_token_id`"
+                )
+        #: Those that are defaults.
+        self.default_lengths = tuple(
+            name for name in self.length_arguments[len(args) :] if name not in kwargs
+        )
+        super().__init__(tokenizer, *args, **kwargs)
+
     @classmethod
     def _add_missing_kwargs(cls, loader, kwargs):
         kwargs = super()._add_missing_kwargs(loader, kwargs)
@@ -32,24 +47,45 @@ class FitsBackbone:
         return {**dict.fromkeys(cls.length_arguments, max_length), **kwargs}
 
 
-def check_lengths(preprocessor, backbone):
+def check_fit(preprocessor, backbone):
     """Checks that a backbone takes what a preprocessor makes.
 
     Args:
-        preprocessor: A preprocessor of any class, or `None`.
+        preprocessor: A preprocessor of any class, or `None`. Lengths that it was not given are lowered to
+            those of the backbone.
         backbone: A backbone of `keras_synth.models`.
 
     Raises:
-        ValueError: If its sequences are longer than the `max_length` of the backbone.
+        ValueError: If its sequences are longer than the `max_length` of the backbone, or its tokenizer has
+            more tokens.
     """
+    if preprocessor is None:
+        return
+    names = f"that of {type(backbone).__name__} '{backbone.name}'"
+    for name in getattr(preprocessor, "default_lengths", ()):
+        setattr(preprocessor, name, min(getattr(preprocessor, name), backbone.max_length))
     for name in LENGTHS:
         length = getattr(preprocessor, name, None)
         if length is not None and length > backbone.max_length:
             raise ValueError(
                 f"`{name}` of {type(preprocessor).__name__} '{preprocessor.name}' must be at most "
-                f"max_length={backbone.max_length}, that of {type(backbone).__name__} '{backbone.name}'. "
-                f"Received: {name}={length}"
+                f"max_length={backbone.max_length}, {names}. Received: {name}={length}"
             )
+    tokenizer = getattr(preprocessor, "tokenizer", None)
+    size = _count_tokens(tokenizer)
+    if size > backbone.vocabulary_size:
+        raise ValueError(
+            f"The tokenizer of {type(preprocessor).__name__} '{preprocessor.name}' must have at most "
+            f"vocabulary_size={backbone.vocabulary_size} tokens, {names}. Received: "
+            f"{type(tokenizer).__name__} with vocabulary_size()={size}, special tokens included"
+        )
+
+
+def _count_tokens(tokenizer):
+    try:
+        return 0 if tokenizer is None else tokenizer.vocabulary_size()
+    except ValueError:  # its files have not been read yet
+        return 0
 
 
 class NoSegments:
@@ -78,7 +114,7 @@ class SynthesizerTextClassifierPreprocessor(
         tokenizer: A tokenizer with start, end and pad tokens, such as
             `keras_synth.data.SynthesizerTokenizer`.
         sequence_length: int. The number of tokens of a text, or of two, with start and ends; at most the
-            `max_length` of the backbone. Defaults to `512`.
+            `max_length` of the backbone. Defaults to that, but at most `512`.
         **kwargs: `truncate`, `"round_robin"` by default or `"waterfall"`, and keyword arguments of
             `keras_hub.models.Preprocessor`.
     """
@@ -98,7 +134,7 @@ class SynthesizerMaskedLMPreprocessor(NoSegments, FitsBackbone, keras_hub.models
         tokenizer: A tokenizer with start, end, pad and mask tokens, such as
             `keras_synth.data.masking_tokenizer.MaskingTokenizer`.
         sequence_length: int. The number of tokens of a text, or of two, with start and ends; at most the
-            `max_length` of the backbone. Defaults to `512`.
+            `max_length` of the backbone. Defaults to that, but at most `512`.
         **kwargs: `truncate`, `mask_selection_rate`, `mask_selection_length`, `mask_token_rate` and
             `random_token_rate` of `keras_hub.models.MaskedLMPreprocessor`, and keyword arguments of
             `keras_hub.models.Preprocessor`.
@@ -110,14 +146,14 @@ class SynthesizerMaskedLMPreprocessor(NoSegments, FitsBackbone, keras_hub.models
     backbone_cls = SynthesizerEncoderBackbone
     tokenizer_cls = MaskingTokenizer
 
-    def __init__(self, tokenizer, sequence_length=512, **kwargs):
+    def __init__(self, tokenizer, *args, **kwargs):
         if not hasattr(tokenizer, "mask_token"):
             raise ValueError(
                 f"The `tokenizer` of {type(self).__name__} must have a mask token, as "
                 "`keras_synth.data.masking_tokenizer.MaskingTokenizer` has. "
                 f"Received: tokenizer={tokenizer}"
             )
-        super().__init__(tokenizer, sequence_length, **kwargs)
+        super().__init__(tokenizer, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable("keras_synth")
@@ -130,7 +166,7 @@ class SynthesizerCausalLMPreprocessor(FitsBackbone, keras_hub.models.CausalLMPre
         tokenizer: A tokenizer with start, end and pad tokens, such as
             `keras_synth.data.SynthesizerTokenizer`.
         sequence_length: int. The number of tokens of a text, with start and end; at most the `max_length`
-            of the backbone. Defaults to `1024`.
+            of the backbone. Defaults to that, but at most `1024`.
         **kwargs: `add_start_token` and `add_end_token`, both `True` by default, and keyword arguments of
             `keras_hub.models.Preprocessor`.
     """
@@ -150,9 +186,9 @@ class SynthesizerSeq2SeqLMPreprocessor(FitsBackbone, keras_hub.models.Seq2SeqLMP
         tokenizer: A tokenizer with start, end and pad tokens, such as
             `keras_synth.data.SynthesizerTokenizer`.
         encoder_sequence_length: int. The number of tokens of the source, with start and end; at most the
-            `max_length` of the backbone. Defaults to `1024`.
+            `max_length` of the backbone. Defaults to that, but at most `1024`.
         decoder_sequence_length: int. The number of tokens of the target, with start and end; at most the
-            `max_length` of the backbone. Defaults to `1024`.
+            `max_length` of the backbone. Defaults to that, but at most `1024`.
         **kwargs: Keyword arguments of `keras_hub.models.Preprocessor`.
     """
 
@@ -182,9 +218,9 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
         tokenizer: A `keras_synth.data.masking_tokenizer.MaskingTokenizer`, or another tokenizer with
             start, end and pad tokens that has `num_sentinels` and `sentinel_ids`.
         encoder_sequence_length: int. The number of tokens of the text, with start and end; at most the
-            `max_length` of the backbone. Defaults to `512`.
+            `max_length` of the backbone. Defaults to that, but at most `512`.
         decoder_sequence_length: int. The number of tokens of the spans, with sentinels, start and end; at
-            most the `max_length` of the backbone. Defaults to `128`.
+            most the `max_length` of the backbone. Defaults to that, but at most `128`.
         noise_density: float. The share of the tokens that are taken out. Defaults to `0.15`.
         mean_span_length: float. The mean length of a span. Defaults to `3.0`.
         seed: int. The seed of the spans. Defaults to `None`.
@@ -199,8 +235,8 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
     def __init__(
         self,
         tokenizer,
-        encoder_sequence_length=512,
-        decoder_sequence_length=128,
+        encoder_sequence_length=None,
+        decoder_sequence_length=None,
         noise_density=0.15,
         mean_span_length=3.0,
         seed=None,
@@ -212,7 +248,14 @@ class SynthesizerSpanCorruptionPreprocessor(SynthesizerSeq2SeqLMPreprocessor):
                 "`keras_synth.data.masking_tokenizer.MaskingTokenizer` has. "
                 f"Received: tokenizer={tokenizer}"
             )
-        super().__init__(tokenizer, encoder_sequence_length, decoder_sequence_length, **kwargs)
+        lengths = {
+            "encoder_sequence_length": encoder_sequence_length,
+            "decoder_sequence_length": decoder_sequence_length,
+        }
+        super().__init__(
+            tokenizer, encoder_sequence_length or 512, decoder_sequence_length or 128, **kwargs
+        )
+        self.default_lengths = tuple(name for name, length in lengths.items() if length is None)
         self.noise_density = noise_density
         self.mean_span_length = mean_span_length
         self.seed = seed

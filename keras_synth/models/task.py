@@ -8,13 +8,17 @@ import keras_hub
 import tensorflow as tf
 from keras import ops
 
-from keras_synth.data.shuffling import shuffled_batches, split, to_tensors
+from keras_synth.data.shuffling import count_examples, is_dataset, shuffled_batches, split, to_tensors
 from keras_synth.models.freezing import FrozenLayers
 from keras_synth.models.generation import check_prompts, distribute, end_token_ids, strip_prompts
 from keras_synth.models.logits import check_logits
-from keras_synth.models.preprocessors import check_lengths
+from keras_synth.models.preprocessors import check_fit
+from keras_synth.models.samplers import get_sampler
 from keras_synth.training.metrics import sparse_categorical_accuracy
 from keras_synth.training.step import ReplicaTraining
+
+#: The default: models of this library are trained from scratch.
+LEARNING_RATE = 1e-3
 
 
 class SynthesizerTask(FrozenLayers, ReplicaTraining):
@@ -23,12 +27,35 @@ class SynthesizerTask(FrozenLayers, ReplicaTraining):
     #: Whether the output is logits, or else probabilities; `None` if it is neither.
     returns_logits = True
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        check_lengths(self.preprocessor, self.backbone)
+    @property
+    def backbone(self):
+        """The backbone, of the class that this task is for."""
+        return getattr(self, "_backbone", None)
+
+    @backbone.setter
+    def backbone(self, backbone):
+        if not isinstance(backbone, self.backbone_cls):
+            raise ValueError(
+                f"The `backbone` of {type(self).__name__} must be a {self.backbone_cls.__name__}. "
+                f"Received: backbone={backbone!r}"
+            )
+        self._backbone = backbone
+
+    @property
+    def preprocessor(self):
+        """The preprocessor, which makes what the backbone takes; or `None`."""
+        return getattr(self, "_preprocessor", None)
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor):
+        check_fit(preprocessor, self.backbone)
+        self._preprocessor = preprocessor
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         check_logits(self, loss, kwargs)
+        if isinstance(optimizer, str) and optimizer == "auto":
+            # That of KerasHub is for models that have been trained by others.
+            optimizer = keras.optimizers.Adam(LEARNING_RATE)
         super().compile(optimizer, loss, **kwargs)
 
     def fit(
@@ -47,23 +74,56 @@ class SynthesizerTask(FrozenLayers, ReplicaTraining):
         Strings and arrays are shuffled in each epoch, unless `shuffle` is `False`; a `tf.data.Dataset` is
         taken in its own order. `validation_split` also splits lists of strings.
         """
-        if isinstance(x, tf.data.Dataset):
-            shuffle = False  # KerasHub makes a dataset of everything, and Keras then ignores `shuffle`
-        elif isinstance(x, (list, tuple, dict)) or hasattr(x, "__array__"):
-            data = to_tensors(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+        if isinstance(validation_data, (tuple, list)):
+            names = [f"validation_data[{index}]" for index in range(3)]
+            validation_data = self._check(*keras.utils.unpack_x_y_sample_weight(validation_data), *names)
+        x, y, sample_weight = self._check(x, y, sample_weight)
+        if not is_dataset(x):
+            data = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             if validation_split and validation_data is None:
                 data, validation_data = split(data, validation_split)
                 validation_split = None
             if shuffle:
                 x, y, sample_weight = shuffled_batches(data, batch_size or 32), None, None
-                batch_size, shuffle = None, False
+                batch_size = None
             else:
                 x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        # KerasHub makes a dataset of everything, and Keras then ignores `shuffle`.
         return super().fit(
-            x, y, batch_size, sample_weight, validation_data, validation_split, shuffle=shuffle, **kwargs
+            x, y, batch_size, sample_weight, validation_data, validation_split, shuffle=False, **kwargs
         )
 
+    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+        if not kwargs.get("_use_cached_eval_dataset", False):
+            x, y, sample_weight = self._check(x, y, sample_weight)
+        return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
+
+    def predict(self, x=None, batch_size=None, **kwargs):
+        x, _, _ = self._check(x)
+        return super().predict(x, batch_size, **kwargs)
+
+    def check_targets(self, y, name="y"):
+        """Returns what is to be learned as the loss takes it, or raises if it is wrong."""
+        return y
+
+    def _check(self, x, y=None, sample_weight=None, *names):
+        """Makes tensors of arrays and lists, and raises if something is wrong with them."""
+        if is_dataset(x):
+            _check_batches(x)
+            return x, y, sample_weight
+        names = names or ("x", "y", "sample_weight")
+        x, y, sample_weight = map(to_tensors, (x, y, sample_weight), names)
+        count_examples((x, y, sample_weight))
+        for tensor in keras.tree.flatten(x):
+            if tensor.dtype == tf.string and tensor.shape.rank != 1:
+                raise ValueError(
+                    f"The texts of `{names[0]}` must be in one row. Two texts that belong together are a "
+                    f"tuple or a dict of two. Received: texts of shape {tuple(tensor.shape)}"
+                )
+        return x, None if y is None else self.check_targets(y, names[1]), sample_weight
+
     def preprocess_samples(self, x, y=None, sample_weight=None):
+        y = None if y is None else self.check_targets(y)
         # Batches of tokens, as `keras_synth.data.token_batches` makes them, are taken as they are.
         if isinstance(x, dict) and set(self.input) <= set(x):
             return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
@@ -77,7 +137,7 @@ class SynthesizerTask(FrozenLayers, ReplicaTraining):
             if name != "sampler"
         }
         if "sampler" in config:
-            arguments["sampler"] = keras_hub.samplers.get(config["sampler"])
+            arguments["sampler"] = get_sampler(config["sampler"])
         try:
             check_logits(self, arguments.get("loss"), arguments)
         except ValueError as error:  # it was none when the file was saved
@@ -105,6 +165,20 @@ class SynthesizerTask(FrozenLayers, ReplicaTraining):
             yield
         finally:
             self.optimizer = optimizer
+
+
+def _check_batches(dataset):
+    """Checks that the elements of a dataset are batches."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    for spec in keras.tree.flatten(x):
+        rank = 1 if spec.dtype == tf.string else 2
+        if spec.shape.rank is not None and spec.shape.rank < rank:
+            raise ValueError(
+                "A dataset must have batches of texts or tokens as its elements, as `dataset.batch(32)` "
+                f"makes them. Received: a dataset of elements {dataset.element_spec}"
+            )
 
 
 class LanguageModel(SynthesizerTask):
@@ -136,6 +210,14 @@ class GenerativeModel(LanguageModel):
 
     #: What the names of the inputs that are generated begin with.
     side = ""
+
+    def __init__(self, *args, sampler=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        if sampler is not None:
+            self.sampler = get_sampler(sampler)
+
+    def compile(self, *args, sampler="top_k", **kwargs):
+        super().compile(*args, sampler=get_sampler(sampler), **kwargs)
 
     def prefill(self, inputs, length):
         """Runs the model over the prompts.
@@ -175,6 +257,11 @@ class GenerativeModel(LanguageModel):
     def get_compile_config(self):
         config = super().get_compile_config()
         return config and {**config, "sampler": keras_hub.samplers.serialize(self.sampler)}
+
+    def get_config(self):
+        # A preset has no compile configuration.
+        sampler = getattr(self, "sampler", None)
+        return {**super().get_config(), "sampler": sampler and keras_hub.samplers.serialize(sampler)}
 
     def generate(self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=False):
         """Generates sequences that begin with prompts, by the sampler that `compile` was given.

@@ -355,8 +355,8 @@ def test_a_copy_with_a_dtype(make_task):
 @pytest.mark.parametrize(
     "kwargs, message",
     [
-        (dict(labels=["a", "b"]), "`labels` must be 3 strings"),
-        (dict(labels=[1, 2, 3]), "`labels` must be 3 strings"),
+        (dict(labels=["a", "b"]), "`labels` must be 3 different strings"),
+        (dict(labels=[1, 2, 3]), "`labels` must be 3 different strings"),
         (dict(sampler="greedy"), "has a `sampler`"),
         (dict(dtype="int4"), "`dtype` must be one of 'float32'"),
         (dict(format="pmml"), "`format` must be one of 'saved_model'"),

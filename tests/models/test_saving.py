@@ -85,13 +85,45 @@ for path in folder.glob("*.keras"):
     else:
         raise AssertionError(f"{path} was loaded without its classes")
 
-import keras_synth.models
+import keras_synth
 
+assert "keras_hub" not in sys.modules
 for path in folder.glob("*.keras"):
     x = dict(np.load(folder / f"{path.stem}_inputs.npz"))
     outputs = keras.saving.load_model(path)(x)
     np.testing.assert_allclose(outputs, np.load(folder / f"{path.stem}.npy"), rtol=1e-6, atol=1e-6)
 """
+
+LOAD_PRESET = """
+import sys
+import keras_hub
+import keras_synth
+
+assert "keras_synth.models" not in sys.modules
+model = keras_hub.models.CausalLM.from_preset(sys.argv[1])
+assert type(model).__name__ == "SynthesizerCausalLM"
+assert type(model.sampler).__name__ == "BeamSampler" and model.sampler.num_beams == 3
+assert type(keras_hub.models.Backbone.from_preset(sys.argv[1])) is type(model.backbone)
+"""
+
+
+def test_a_preset_remembers_its_sampler_and_is_found_by_keras_hub(tokenizer, tmp_path):
+    backbone = DECODER(**{**SIZES, "vocabulary_size": tokenizer.vocabulary_size()})
+    preprocessor = models.SynthesizerCausalLMPreprocessor(tokenizer)
+    model = models.SynthesizerCausalLM(backbone, preprocessor)
+    model.compile(sampler=models.BeamSampler(3))
+    model.save_to_preset(str(tmp_path / "preset"))
+    subprocess.run([sys.executable, "-c", LOAD_PRESET, str(tmp_path / "preset")], check=True)
+
+
+def test_every_class_of_a_file_is_found_before_its_room_is_imported():
+    from keras_synth import training
+    from keras_synth.core.deferred import ROOMS
+
+    for room in (data, models, training):
+        public = [item for item in vars(room).values() if isinstance(item, type)]
+        names = {item.__name__ for item in public if "get_config" in dir(item)}
+        assert names == set(ROOMS[room.__name__])
 
 
 def test_a_new_process_needs_keras_synth_to_load_a_model(tmp_path):
